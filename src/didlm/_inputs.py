@@ -1,0 +1,57 @@
+"""Reading what users hand in: lists, numpy arrays or tensors, checked once at the door."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+Integers = Sequence[int] | np.ndarray | torch.Tensor
+Booleans = Sequence[bool] | np.ndarray | torch.Tensor
+
+
+def integers(values: Integers, name: str) -> np.ndarray:
+    """A one-dimensional int64 array, or a ValueError that names what is wrong."""
+    array = _one_dimensional(values, name)
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"{name} must be integers: got {array.dtype}")
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} has {array.max()} at position {array.argmax()}: too large")
+    return array.astype(np.int64)
+
+
+def token_ids(values: Integers, name: str) -> np.ndarray:
+    """A one-dimensional int64 array of ids, none of them negative."""
+    array = integers(values, name)
+    if array.size and array.min() < 0:
+        at = int(array.argmin())
+        raise ValueError(f"{name} has a negative id, {array[at]}, at position {at}")
+    return array
+
+
+def booleans(values: Booleans, name: str) -> np.ndarray:
+    """A one-dimensional boolean array; ones and zeros are refused, for they may be positions."""
+    array = _one_dimensional(values, name)
+    if array.size and array.dtype != np.bool_:
+        raise ValueError(f"{name} must be booleans: got {array.dtype}")
+    return array.astype(np.bool_)
+
+
+def same_length(array: np.ndarray, name: str, other: np.ndarray, other_name: str) -> None:
+    """Refuse two arrays that should go together and do not."""
+    if array.size != other.size:
+        raise ValueError(f"{name} has {array.size} entries, but {other_name} has {other.size}")
+
+
+def _one_dimensional(values: Any, name: str) -> np.ndarray:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ValueError(
+            f"{name} must be one-dimensional: its rows have different lengths"
+        ) from None
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional: got shape {array.shape}")
+    return array

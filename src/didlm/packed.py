@@ -1,0 +1,185 @@
+"""The ragged batch that flows through everything: sequences end to end, without padding.
+
+Shape suffixes: S sequences, T rows. Each sequence is BOS followed by its text, so a text of n
+tokens takes n + 1 rows, and row r is both a token and the gap right after it. That is why the
+network's outputs, the insertion targets and the insertions themselves are all indexed by row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from didlm._inputs import Integers, integers, same_length, token_ids
+from didlm.given import check_spans, open_gaps
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A batch of sequences; build one with `pack`."""
+
+    tokens: Tensor  # [T] int64: BOS, text, BOS, text, ...
+    offsets: Tensor  # [S + 1] int64: sequence s is rows offsets[s] to offsets[s + 1]
+    given: Tensor  # [T] int64: 0 for a free token and for BOS, else the number of its span
+    open: Tensor  # [T] bool: whether tokens may be inserted after this row
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return self.offsets.numel() - 1
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, BOS included."""
+        return self.tokens.numel()
+
+    @property
+    def lengths(self) -> Tensor:
+        """The number of tokens of each text [S], BOS not counted."""
+        return self.offsets.diff() - 1
+
+    @property
+    def sequence(self) -> Tensor:
+        """Which sequence each row belongs to [T]."""
+        numbers = torch.arange(len(self), device=self.tokens.device)
+        return numbers.repeat_interleave(self.offsets.diff(), output_size=self.rows)
+
+    @property
+    def is_bos(self) -> Tensor:
+        """Whether a row is the BOS of its sequence [T], whatever ids occur inside the texts."""
+        mask = torch.zeros_like(self.open)
+        mask[self.offsets[:-1]] = True
+        return mask
+
+    def to(self, device: torch.device | str) -> "Packed":
+        """The same batch on another device."""
+        return Packed(*(x.to(device) for x in (self.tokens, self.offsets, self.given, self.open)))
+
+    def unpack(self) -> list[Tensor]:
+        """The texts, without BOS."""
+        return [rows[1:] for rows in self.tokens.split(self.offsets.diff().tolist())]
+
+    def delete(self, keep: Tensor) -> "Packed":
+        """The batch with only the rows where `keep` [T] is true.
+
+        Raises:
+            ValueError: if BOS or a given token would go, or `keep` does not fit the batch.
+        """
+        self.check_deletion(keep)
+        kept_until = keep.cumsum(0)
+        # A deleted row leaves its gap to the last row kept before it.
+        opened = torch.zeros(int(keep.sum()), dtype=torch.int8, device=keep.device)
+        opened.scatter_reduce_(0, kept_until - 1, self.open.to(torch.int8), "amax")
+        return Packed(
+            tokens=self.tokens[keep],
+            offsets=torch.nn.functional.pad(kept_until, (1, 0))[self.offsets],
+            given=self.given[keep],
+            open=opened.bool(),
+        )
+
+    def check_deletion(self, keep: Tensor) -> None:
+        """Refuse a mask that does not fit the batch, or deletes BOS or a given token."""
+        if keep.dtype != torch.bool or keep.shape != self.tokens.shape:
+            raise ValueError(
+                f"keep must be {self.rows} booleans, one per row: "
+                f"got {tuple(keep.shape)} of {keep.dtype}"
+            )
+        self._refuse(~keep & self.is_bos, "is BOS, which is never deleted")
+        self._refuse(~keep & (self.given != 0), "is given, and given tokens are never deleted")
+
+    def insert(self, rows: Tensor, tokens: Tensor) -> "Packed":
+        """The batch with tokens[i] inserted right after row rows[i].
+
+        Tokens for one gap end up in the order in which they are listed.
+
+        Raises:
+            ValueError: if a row does not exist, its gap is closed, or an id is negative.
+        """
+        if rows.shape != tokens.shape or rows.ndim != 1:
+            raise ValueError(
+                "insert takes one token per row: "
+                f"got {tuple(rows.shape)} rows and {tuple(tokens.shape)} tokens"
+            )
+        for name, values in (("rows", rows), ("tokens", tokens)):
+            if values.is_floating_point() or values.dtype == torch.bool:
+                raise ValueError(f"{name} to insert must be integers: got {values.dtype}")
+        if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < self.rows:
+            bad = int(rows[(rows < 0) | (rows >= self.rows)][0])
+            raise ValueError(f"cannot insert after row {bad}: the batch has {self.rows} rows")
+        if tokens.numel() and int(tokens.min()) < 0:
+            at = int(tokens.argmin())
+            raise ValueError(f"token {int(tokens[at])} at position {at} is negative")
+        if not bool(self.open[rows].all()):
+            row = int(rows[~self.open[rows]][0])
+            raise ValueError(f"cannot insert after row {row}: its gap is closed")
+
+        rows, order = rows.sort(stable=True)
+        inserted_at = rows + 1 + torch.arange(rows.numel(), device=rows.device)
+        is_new = torch.zeros(self.rows + rows.numel(), dtype=torch.bool, device=rows.device)
+        is_new[inserted_at] = True
+
+        def merged(old: Tensor, new: Tensor | int) -> Tensor:
+            result = old.new_empty(is_new.numel())
+            result[~is_new], result[is_new] = old, torch.as_tensor(new, dtype=old.dtype)
+            return result
+
+        return Packed(
+            tokens=merged(self.tokens, tokens[order]),
+            # Insertions after the last row of sequence s are the last before offset s + 1.
+            offsets=self.offsets + torch.searchsorted(rows, self.offsets),
+            given=merged(self.given, 0),
+            open=merged(self.open, 1),
+        )
+
+    def close(self, rows: Tensor) -> "Packed":
+        """The batch with the gaps after these rows closed, say before a prompt or after a suffix."""
+        opened = self.open.clone()
+        opened[rows] = False
+        return replace(self, open=opened)
+
+    def _refuse(self, wrong: Tensor, why: str) -> None:
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            sequence = int(torch.searchsorted(self.offsets, row, right=True)) - 1
+            position = row - int(self.offsets[sequence]) - 1
+            place = "before the text" if position < 0 else f"at position {position}"
+            raise ValueError(f"row {row} (sequence {sequence}, {place}) {why}")
+
+
+def pack(texts: Sequence[Integers], bos: int, given: Sequence[Integers] | None = None) -> Packed:
+    """Lay texts end to end, each after a BOS.
+
+    Args:
+        texts: token ids of each text, without BOS; a text may be empty.
+        bos: the id of BOS. It may also occur inside a text, where it is a token like any other.
+        given: for each text, the number of the span of each token, or 0 (see `didlm.given`).
+
+    Raises:
+        ValueError: for ids that are negative or no integers, or `given` that does not fit.
+    """
+    if bos < 0:
+        raise ValueError(f"the id of BOS is negative: {bos}")
+    arrays = [token_ids(text, f"text {s}") for s, text in enumerate(texts)]
+    if given is None:
+        spans = [np.zeros_like(array) for array in arrays]
+    elif len(given) != len(arrays):
+        raise ValueError(f"given describes {len(given)} texts, but there are {len(arrays)}")
+    else:
+        spans = [integers(span, f"given {s}") for s, span in enumerate(given)]
+    for s, (array, span) in enumerate(zip(arrays, spans, strict=True)):
+        same_length(span, f"given {s}", array, f"text {s}")
+        check_spans(span)
+    first = np.array([bos], dtype=np.int64)
+    none = np.array([0], dtype=np.int64)
+    nothing = np.empty(0, dtype=np.int64)
+    return Packed(
+        tokens=torch.from_numpy(
+            np.concatenate([nothing, *(x for a in arrays for x in (first, a))])
+        ),
+        offsets=torch.from_numpy(np.cumsum([0, *(a.size + 1 for a in arrays)], dtype=np.int64)),
+        given=torch.from_numpy(np.concatenate([nothing, *(x for g in spans for x in (none, g))])),
+        open=torch.from_numpy(
+            np.concatenate([nothing.astype(bool), *(open_gaps(g) for g in spans)])
+        ),
+    )
