@@ -8,7 +8,6 @@ import torch
 from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
-from oracles import assert_targets, big_integer_targets, exhaustive_targets
 
 from didlm.alignment import (
     count_occurrences,
@@ -20,6 +19,7 @@ from didlm.alignment import (
     result_groups,
 )
 from didlm.packed import pack
+from oracles import assert_targets, big_integer_targets, exhaustive_targets
 
 BOTH = pytest.mark.parametrize("targets", [insertion_targets, insertion_targets_reference])
 BATCHES = pytest.mark.parametrize(

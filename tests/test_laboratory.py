@@ -4,7 +4,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from worlds import FIXED, GIVEN_FIXED, VARIABLE, WORLDS, arbitrary_model
 
 from didlm.alignment import count_occurrences, insertion_targets
 from didlm.deletion import delete_independently
@@ -21,6 +20,7 @@ from didlm.laboratory import (
 )
 from didlm.objectives import dense
 from didlm.schedule import Geometric, LogLinear, Polynomial
+from worlds import FIXED, GIVEN_FIXED, VARIABLE, WORLDS, arbitrary_model
 
 EACH = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
 EACH_FIXED = pytest.mark.parametrize("world", [FIXED, GIVEN_FIXED], ids=["fixed", "given, fixed"])

@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from worlds import VARIABLE, arbitrary_model
 
 from didlm.alignment import insertion_targets, insertion_targets_batch, result_groups
 from didlm.deletion import delete_exactly, delete_independently
@@ -11,6 +10,7 @@ from didlm.laboratory import bounds, subsequences
 from didlm.objectives import dense, noise, sparse
 from didlm.packed import Packed, pack
 from didlm.schedule import Geometric, LogLinear, Polynomial
+from worlds import VARIABLE, arbitrary_model
 
 VOCABULARY = 4
 

@@ -133,7 +133,7 @@ class Packed:
         )
 
     def close(self, rows: Tensor) -> "Packed":
-        """The batch with the gaps after these rows closed, say before a prompt or after a suffix."""
+        """The batch with the gaps after these rows closed, as before a prompt or after a suffix."""
         opened = self.open.clone()
         opened[rows] = False
         return replace(self, open=opened)

@@ -224,14 +224,14 @@ def _unit(value: Real, name: str) -> Real:
 
 def _quotient(numerator: Any, denominator: Real) -> Real:
     with np.errstate(divide="ignore"):
-        return numerator / denominator  # type: ignore[no-any-return]
+        return numerator / denominator
 
 
 def _log(value: Real) -> Real:
     with np.errstate(divide="ignore"):
-        return _math(value).log(value)  # type: ignore[no-any-return]
+        return _math(value).log(value)
 
 
 def _log1p(value: Real) -> Real:
     with np.errstate(divide="ignore"):
-        return _math(value).log1p(value)  # type: ignore[no-any-return]
+        return _math(value).log1p(value)

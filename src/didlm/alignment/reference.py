@@ -1,4 +1,4 @@
-"""The paper's dynamic programme in the log domain, in plain torch: the yardstick of the windowed one.
+"""The paper's dynamic programme in the log domain, in plain torch: the windowed one's yardstick.
 
 It fills the whole table of N(x_t[:i], x_0[:j]), vectorised over gaps and batch, with one logaddexp
 per position of x_0, on whatever device the inputs are. Time and memory grow with m x n.
@@ -32,7 +32,7 @@ def insertion_targets_batch_reference(x0: Packed, keep: Booleans) -> InsertionTa
 
 def _targets(texts: list[Tensor], masks: list[Tensor]) -> InsertionTargets:
     if not texts:
-        return InsertionTargets(*(np.empty(0, dtype) for dtype in (np.int64, np.int64, np.float64)))
+        return InsertionTargets(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
     kept = [text[mask] for text, mask in zip(texts, masks, strict=True)]
     # A suffix count is a prefix count of the reversed sequences: both run as one batch.
     tables = log_prefix_counts(
@@ -50,7 +50,8 @@ def _targets(texts: list[Tensor], masks: list[Tensor]) -> InsertionTargets:
         ratio = prefix.new_zeros(places.shape[1]).index_add_(0, inverse, log_ratio[j, gap].exp())
         parts.append((*places, ratio))
         first_row += n + 1
-    return InsertionTargets(*(torch.cat(field).cpu().numpy() for field in zip(*parts, strict=True)))
+    gaps, tokens, ratios = (torch.cat(field).cpu().numpy() for field in zip(*parts, strict=True))
+    return InsertionTargets(gaps, tokens, ratios)
 
 
 def log_prefix_counts(texts: list[Tensor], kept: list[Tensor]) -> Tensor:

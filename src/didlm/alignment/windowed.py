@@ -2,18 +2,19 @@
 
 Legend: x_0 has m tokens, x_t the n kept ones. A state (i, j) says that the first j tokens of x_0
 hold the first i of x_t. L[k] and R[k] are where the k-th kept token sits in the leftmost and the
-rightmost occurrence of x_t, so gap i can only reach the states with L[i-1] < j <= R[i] (Eq. window):
-on text, a few cells per gap.
+rightmost occurrence of x_t, so gap i can only reach the states L[i-1] < j <= R[i] (Eq. window): on
+text, a few cells per gap.
 
 Two passes over these cells. Backward: count the ways to finish, S_i(j) (Eq. suffix-count), and keep
 only the odds of taking token j against skipping it. Forward: from these odds, walk the probability
-of each state of a uniformly random occurrence (Eq. alignment-walk); where it skips token j in row i,
-token j lies in gap i. Counts reach 10^614 at m = 2048, so they carry an exponent of their own;
+of each state of a uniformly random occurrence (Eq. alignment-walk); where it skips token j in row
+i, token j lies in gap i. Counts reach 10^614 at m = 2048, so they carry an exponent of their own;
 probabilities need none. No logarithm is ever taken, which is faster than the log domain and keeps
 every digit of a float64: see docs/theory.md, 'Why not logarithms'.
 """
 
 import math
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -64,6 +65,17 @@ def insertion_targets_batch(x0: Packed, keep: Booleans) -> InsertionTargets:
     """
     labels, mask = read_batch(x0, keep)
     return _run(labels, mask, x0.offsets.numpy())
+
+
+def window_cells(x0: Packed, keep: Booleans) -> int:
+    """How many cells the algorithm visits on a batch: its time and memory, up to constants."""
+    labels, mask = read_batch(x0, keep)
+    cells = 0
+    for first, last in pairwise(x0.offsets.tolist()):
+        text = labels[first + 1 : last]
+        low, high = _windows(text, text[mask[first + 1 : last]])
+        cells += int((high - low + 1).sum())
+    return cells
 
 
 def _run(labels: np.ndarray, keep: np.ndarray, offsets: np.ndarray) -> InsertionTargets:

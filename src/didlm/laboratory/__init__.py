@@ -1,7 +1,7 @@
-"""A small exact laboratory: everything the theory says, computed without sampling on tiny alphabets.
+"""A small exact laboratory: what the theory says, computed without sampling on tiny alphabets.
 
-`diffusion` has the exact marginals, scores and rates of a known data distribution, `chain` the exact
-likelihood of any model, `bounds` its exact objectives. The tests put them side by side.
+`diffusion` has the exact marginals, scores and rates of a known data distribution, `chain` the
+exact likelihood of any model, `bounds` its exact objectives. The tests put them side by side.
 """
 
 from didlm.laboratory import bounds

@@ -58,16 +58,14 @@ def over_time(
 def over_count(
     cost: Cost, scores: Scores, x_0: State, vocabulary: int, closed: Collection[int] = ()
 ) -> float:
-    """The bound as a sum over the number of deleted tokens (Eq. dise-by-count, Eq. dice-by-count)."""
+    """The bound as a sum over the number deleted (Eq. dise-by-count, Eq. dice-by-count)."""
     grid, total = LogTime(), free_length(x_0)
     u, bound = grid.deleted, 0.0
     for x in subsequences(x_0):
         count = total - free_length(x)
-        if count:
-            share, a, weight = count_occurrences(x, x_0) / comb(total, count), count, 1 / count
-        else:
-            share, a, weight = 1.0, 1, 1 / ((total + 1) * u)
-        b = total - count + 1
+        share = count_occurrences(x, x_0) / comb(total, count)
+        weight = torch.full_like(u, 1 / count) if count else 1 / ((total + 1) * u)
+        a, b = max(count, 1), total - count + 1
         density = u ** (a - 1) * (1 - u) ** (b - 1) * a * comb(a + b - 1, a)  # of Beta(a, b)
         values = weight * density * _cost(cost, scores, x, x_0, u, vocabulary, closed)
         bound += share * float(grid.weights @ (u * values))  # du = u dtau

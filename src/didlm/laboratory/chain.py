@@ -13,8 +13,8 @@ from didlm.laboratory.states import State, insert, subsequences
 def likelihood(scores: Scores, x_0: State, closed: Collection[int] = ()) -> float:
     """The probability that the model writes x_0.
 
-    Insertion never shortens a text, so only subsequences of x_0 lie on the way to it: the chain over
-    these is all that is needed, although the model can wander off to any text.
+    Insertion never shortens a text, so only subsequences of x_0 lie on the way to it: the chain
+    over these is all that is needed, although the model can wander off to any text.
     """
     return reverse_chain(scores, subsequences(x_0), closed)[x_0]
 
@@ -22,7 +22,7 @@ def likelihood(scores: Scores, x_0: State, closed: Collection[int] = ()) -> floa
 def reverse_chain(
     scores: Scores, states: list[State], closed: Collection[int] = (), grid: LogTime | None = None
 ) -> dict[State, float]:
-    """Probability of each state at the end of generation, starting from the first one (Eq. reverse-chain).
+    """Probability of each state at the end, starting from the first (Eq. reverse-chain).
 
     Args:
         scores: the model.

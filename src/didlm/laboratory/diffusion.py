@@ -45,7 +45,7 @@ class ExactDiffusion:
         }
 
     def transition(self, x_t: State, x_0: State, u: Tensor) -> Tensor:
-        """p(x_t | x_0) when each token is deleted with probability u (Eq. transition-probability)."""
+        """p(x_t | x_0), each token deleted with probability u (Eq. transition-probability)."""
         kept, total = free_length(x_t), free_length(x_0)
         return count_occurrences(x_t, x_0) * u ** (total - kept) * (1 - u) ** kept
 
