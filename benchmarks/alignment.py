@@ -2,12 +2,13 @@
 
     python benchmarks/alignment.py [--text FILE]
 
-Prints a table, appends rows to benchmarks/results/alignment.csv and draws alignment.png beside it.
-Without a text it reads the English of Python's own language reference, which every Python carries.
+Prints a table, appends its rows to benchmarks/results/alignment.csv and draws alignment.png beside
+it. Without a text it reads the English of Python's own language reference, which is always there.
 """
 
 import argparse
 import csv
+import os
 import platform
 import re
 import resource
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,18 +35,37 @@ LENGTHS = (512, 1024, 2048, 4096, 8192)
 BATCH = 64
 
 
+@dataclass(frozen=True)
+class Row:
+    """One measurement: a batch of `BATCH` texts of `length` tokens."""
+
+    algorithm: str
+    tokens: str  # what the texts are made of
+    length: int
+    cells: int  # table cells the algorithm visits
+    ms: float  # median time of the batch
+    ms_25: float
+    ms_75: float
+    mib: float  # memory the call took at its peak
+
+
 def main() -> None:
     """Measure, print, record, draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--text", type=Path, help="a UTF-8 text of at least a million words")
-    arguments = parser.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--text", type=Path, help="an English text in UTF-8 to measure on")
+    path = parser.parse_args().text
     torch.set_num_threads(1)
-    words = read_words(arguments.text)
-    rows: list[dict[str, object]] = []
-    for length in LENGTHS:
-        rows += measure(words, length)
+    words = read_words(path)
+    letters = np.random.default_rng(0).integers(0, 4, 100_000)
+    rows = [measure("windowed", "English words", words, length) for length in LENGTHS]
+    rows += [measure("reference", "English words", words, length) for length in (512, 1024)]
+    rows += [
+        measure("windowed", "four letters", letters, 1024),
+        measure("windowed", "one symbol", np.zeros_like(letters), 1024),
+        measure("windowed", "one symbol", np.zeros_like(letters), 2048),
+    ]
     show(rows)
-    record(rows, arguments.text)
+    record(rows, path)
     draw(rows)
 
 
@@ -61,112 +82,112 @@ def read_words(path: Path | None) -> np.ndarray:
             sys.exit(f"cannot read {path}: {error}")
     numbers: dict[str, int] = {}
     words = re.findall(r"\w+|[^\w\s]", text)
-    if len(words) <= max(LENGTHS):
-        sys.exit(f"{path} has {len(words)} words; the benchmark needs more than {max(LENGTHS)}")
+    if len(words) < max(LENGTHS):
+        sys.exit(f"{path} has {len(words)} words; the benchmark needs at least {max(LENGTHS)}")
     return np.array([numbers.setdefault(word, len(numbers)) for word in words])
 
 
-def measure(words: np.ndarray, length: int) -> list[dict[str, object]]:
-    """Time both algorithms on 64 stretches of the text, at times spread evenly over (0, 1)."""
-    x0, keep = corrupted(words, length)
-    cells = window_cells(x0, keep)
-    rows = [
-        {
-            "algorithm": "windowed",
-            "length": length,
-            "cells": cells,
-            "table": BATCH * length**2 // 2,
-            **timed(lambda: insertion_targets_batch(x0, keep), repeats=15),
-        }
-    ]
-    if length <= 1024:  # beyond, the tables of the reference alone take gigabytes
-        reference = timed(lambda: insertion_targets_batch_reference(x0, keep), repeats=3)
-        rows.append({"algorithm": "reference", "length": length, **reference})
-    return rows
+def measure(algorithm: str, name: str, tokens: np.ndarray, length: int) -> Row:
+    """Time one algorithm on stretches of a text, at times spread evenly over (0, 1)."""
+    x0, keep = corrupted(tokens, length)
+    if algorithm == "windowed":
+        cells, repeats, targets = window_cells(x0, keep), 15, insertion_targets_batch
+    else:
+        kept = np.add.reduceat(keep, x0.offsets[:-1].numpy())
+        # Two tables for the whole batch, as long as its longest x_0 and x_t.
+        cells, repeats = 2 * BATCH * (length + 1) * int(kept.max()), 5
+        targets = insertion_targets_batch_reference
+
+    targets(x0, keep)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        targets(x0, keep)
+        times.append(1e3 * (time.perf_counter() - start))
+    low, median, high = np.quantile(times, [0.25, 0.5, 0.75]).tolist()
+    mib = peak_mib(lambda: targets(*corrupted(tokens, 16)), lambda: targets(x0, keep))
+    return Row(algorithm, name, length, cells, median, low, high, mib)
 
 
-def corrupted(words: np.ndarray, length: int) -> tuple[Packed, np.ndarray]:
+def corrupted(tokens: np.ndarray, length: int) -> tuple[Packed, np.ndarray]:
     """A batch of texts, and the masks of what is left of them."""
-    starts = np.linspace(0, len(words) - length, BATCH).astype(int)
-    x0 = pack([words[start : start + length] for start in starts], bos=0)
+    starts = np.linspace(0, len(tokens) - length, BATCH).astype(int)
+    x0 = pack([tokens[start : start + length] for start in starts], bos=0)
     deleted = np.repeat((np.arange(BATCH) + 0.5) / BATCH, length + 1)
     keep = np.random.default_rng(0).random(x0.rows) >= deleted
     return x0, keep | x0.is_bos.numpy()
 
 
-def timed(call: Callable[[], object], repeats: int) -> dict[str, float]:
-    """Median and quartiles in milliseconds, after one call to warm up; peak memory so far."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+def peak_mib(warm_up: Callable[[], object], call: Callable[[], object]) -> float:
+    """How far a call raises the peak memory of a copy of this process that has warmed up."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        warm_up()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         call()
-        times.append(1e3 * (time.perf_counter() - start))
-    low, median, high = np.quantile(times, [0.25, 0.5, 0.75])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"ms": median, "ms_25": low, "ms_75": high, "peak_mib": peak}
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        os.write(write, str(after - before).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    kib = int(os.read(read, 64))
+    os.close(read)
+    os.close(write)
+    return kib / 1024
 
 
-def exponent(rows: list[dict[str, object]]) -> float:
-    """The growth of time with length: the slope of a straight line through the logarithms."""
-    windowed = [row for row in rows if row["algorithm"] == "windowed"]
-    lengths, times = (
-        np.log([float(str(row[key])) for row in windowed]) for key in ("length", "ms")
-    )
-    return float(np.polyfit(lengths, times, 1)[0])
-
-
-def speedup(rows: list[dict[str, object]], length: int) -> float:
-    """How many times faster the windowed algorithm is."""
-    by_name = {row["algorithm"]: float(str(row["ms"])) for row in rows if row["length"] == length}
-    return by_name["reference"] / by_name["windowed"]
-
-
-def show(rows: list[dict[str, object]]) -> None:
+def show(rows: list[Row]) -> None:
     """Print the table."""
     table = Table(title=f"Exact insertion targets of {BATCH} texts, one core")
-    for name in ("algorithm", "tokens each", "ms (median)", "quartiles", "cells", "full table"):
-        table.add_column(name, justify="right")
+    for name in ("algorithm", "tokens", "length", "ms", "25 - 75 %", "cells", "peak MiB"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            str(row["algorithm"]),
-            str(row["length"]),
-            f"{row['ms']:.2f}",
-            f"{row['ms_25']:.2f} - {row['ms_75']:.2f}",
-            f"{row['cells']:,}" if "cells" in row else "",
-            f"{row['table']:,}" if "table" in row else "",
+            row.algorithm,
+            row.tokens,
+            str(row.length),
+            f"{row.ms:.2f}",
+            f"{row.ms_25:.1f} - {row.ms_75:.1f}",
+            f"{row.cells:,}",
+            f"{row.mib:.1f}",
         )
-    console = Console()
+    console = Console(width=100)
     console.print(table)
-    console.print(f"at 1024 tokens: {speedup(rows, 1024):.0f} times faster than the reference")
-    console.print(f"time grows as length to the power {exponent(rows):.3f}")
+    at_1024 = {row.algorithm: row.ms for row in english(rows) if row.length == 1024}
+    ratio = at_1024["reference"] / at_1024["windowed"]
+    windowed = [row for row in english(rows) if row.algorithm == "windowed"]
+    lengths, times = (np.log([(row.length, row.ms) for row in windowed])).T
+    slope = np.polyfit(lengths, times, 1)[0]
+    console.print(f"English, {BATCH} x 1024: {ratio:.0f} times faster than the reference")
+    console.print(f"time grows with the length to the power {slope:.3f}")
 
 
-def record(rows: list[dict[str, object]], text: Path | None) -> None:
+def english(rows: list[Row]) -> list[Row]:
+    """The rows measured on the text."""
+    return [row for row in rows if row.tokens == "English words"]
+
+
+def record(rows: list[Row], text: Path | None) -> None:
     """Append the rows, with all that is needed to measure them again."""
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    git = ["git", "describe", "--always", "--dirty"]
     where = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit,
+        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip(),
         "cpu": processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numba": numba.__version__,
-        "text": text.name if text else "pydoc topics",
         "command": "python benchmarks/alignment.py" + (f" --text {text.name}" if text else ""),
     }
-    fields = ("algorithm", "length", "ms", "ms_25", "ms_75", "peak_mib", "cells", "table")
     path = RESULTS / "alignment.csv"
     RESULTS.mkdir(exist_ok=True)
     new = not path.exists()
     with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*where, *fields])
+        writer = csv.DictWriter(file, [*where, *asdict(rows[0])])
         if new:
             writer.writeheader()
         for row in rows:
-            values = {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in row.items()}
+            values = {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in asdict(row).items()}
             writer.writerow(where | values)
     print(f"recorded in {path}")
 
@@ -180,7 +201,7 @@ def processor() -> str:
     return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "unknown")
 
 
-def draw(rows: list[dict[str, object]]) -> None:
+def draw(rows: list[Row]) -> None:
     """Time against length, both axes logarithmic."""
     import matplotlib
 
@@ -189,12 +210,11 @@ def draw(rows: list[dict[str, object]]) -> None:
 
     figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
     for name, marker in (("reference", "s"), ("windowed", "o")):
-        own = [row for row in rows if row["algorithm"] == name]
-        axes.plot(
-            [row["length"] for row in own], [row["ms"] for row in own], marker=marker, label=name
-        )  # type: ignore[misc]
+        own = [row for row in english(rows) if row.algorithm == name]
+        label = "the paper's programme in torch" if name == "reference" else "windowed"
+        axes.plot([row.length for row in own], [row.ms for row in own], marker=marker, label=label)
     axes.set(xscale="log", yscale="log", xlabel="tokens per text", ylabel="milliseconds")
-    axes.set_title(f"Exact insertion targets of {BATCH} texts, one core")
+    axes.set_title(f"Exact insertion targets of {BATCH} English texts, one core")
     axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
     axes.minorticks_off()
     axes.grid(alpha=0.3)

@@ -194,9 +194,11 @@ def _walk_forward(x0, first, last, odds, by_token, row, count, gap, token, ratio
     start = 0
     for i in range(gaps):
         low, high = first[i], last[i]
-        next_low = first[i + 1] if i + 1 < gaps else 0
+        next_low = low
         if i + 1 < gaps:
-            leaving[: last[i + 1] - next_low + 1] = 0.0
+            next_low = first[i + 1]
+            for cell in range(last[i + 1] - next_low + 1):
+                leaving[cell] = 0.0
         skipped, distinct = 0.0, 0
         for j in range(low, high + 1):
             here = skipped + entering[j - low]
@@ -215,15 +217,29 @@ def _walk_forward(x0, first, last, odds, by_token, row, count, gap, token, ratio
         if count + distinct > gap.size:
             room = 2 * (count + distinct)
             gap, token, ratio = _longer(gap, room), _longer(token, room), _longer(ratio, room)
-        if distinct > 1:
-            seen[:distinct].sort()
-        for label in seen[:distinct]:
+        _sort(seen, distinct)
+        for place in range(distinct):
+            label = seen[place]
             gap[count], token[count], ratio[count] = row + i, label, by_token[label]
             by_token[label] = -1.0
             count += 1
         start += high - low + 1
         entering, leaving = leaving, entering
     return count, gap, token, ratio
+
+
+@njit(nogil=True, cache=True)
+def _sort(values, count):  # type: ignore[no-untyped-def]
+    """Sort the first `count` values: nearly always a handful."""
+    if count > 32:
+        values[:count].sort()
+        return
+    for end in range(1, count):
+        value, place = values[end], end
+        while place > 0 and values[place - 1] > value:
+            values[place] = values[place - 1]
+            place -= 1
+        values[place] = value
 
 
 @njit(nogil=True, cache=True)
