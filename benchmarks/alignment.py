@@ -168,10 +168,9 @@ def english(rows: list[Row]) -> list[Row]:
 
 def record(rows: list[Row], text: Path | None) -> None:
     """Append the rows, with all that is needed to measure them again."""
-    git = ["git", "describe", "--always", "--dirty"]
     where = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip(),
+        "commit": commit(),
         "cpu": processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -189,6 +188,14 @@ def record(rows: list[Row], text: Path | None) -> None:
             values = {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in asdict(row).items()}
             writer.writerow(where | values)
     print(f"recorded in {path}")
+
+
+def commit() -> str:
+    """The commit that is measured, marked if the package differs from it."""
+    head = ["git", "rev-parse", "--short", "HEAD"]
+    name = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    changed = ["git", "diff", "--quiet", "HEAD", "--", "src"]
+    return name + ("-dirty" if subprocess.run(changed, check=False).returncode else "")
 
 
 def processor() -> str:
