@@ -309,3 +309,44 @@ def test_groups_are_the_insertions_with_one_result() -> None:
         same = np.equal.outer(groups, groups)
         expected = np.array([[a == b for b in results] for a in results]).reshape(same.shape)
         np.testing.assert_array_equal(same, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_the_reference_runs_on_the_device_of_its_inputs() -> None:
+    rng = np.random.default_rng(6)
+    batch = pack([rng.integers(0, 3, length) for length in (0, 50, 300)], bos=0)
+    keep = torch.from_numpy(rng.random(batch.rows) < 0.5) | batch.is_bos
+    there = insertion_targets_batch_reference(batch.to("cuda"), keep)
+    here = insertion_targets_batch(batch, keep)
+    np.testing.assert_array_equal(there.gap, here.gap)
+    np.testing.assert_array_equal(there.token, here.token)
+    np.testing.assert_allclose(there.ratio, here.ratio, rtol=1e-9)
+    text, mask = batch.unpack()[2].cuda(), keep[-300:].cuda()
+    one, same = insertion_targets_reference(text, mask), insertion_targets(text, mask)
+    np.testing.assert_allclose(one.ratio, same.ratio, rtol=1e-9)
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_random_cases_with_given_spans_equal_exhaustion() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(100_000):
+        length, symbols = rng.integers(0, 11), rng.integers(1, 5)
+        x0 = rng.integers(0, symbols, length).tolist()
+        given = random_spans(length, rng) if rng.random() < 0.5 else [0] * length
+        keep = (rng.random(length) < rng.random()) | (np.array(given, dtype=int) != 0)
+        expected = exhaustive_targets(x0, keep.tolist(), given)
+        assert_targets(insertion_targets(x0, keep, given), expected, absolute=1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("length", [1000, 2000])
+def test_long_adversarial_texts_equal_big_integers(length) -> None:
+    """Runs of very different lengths, so that neighbouring counts differ by thousands of bits."""
+    rng = np.random.default_rng(length)
+    for _ in range(6):
+        runs = rng.geometric(8 / length, 40)
+        x0 = np.repeat(rng.integers(0, 2, runs.size), runs)[:length]
+        keep = rng.random(x0.size) < np.repeat(rng.random(x0.size // 50 + 1), 50)[: x0.size]
+        expected = big_integer_targets(x0.tolist(), keep.tolist())
+        assert_targets(insertion_targets(x0, keep), expected, relative=1e-9, absolute=1e-300)
