@@ -18,6 +18,7 @@ from didlm.alignment import (
     leftmost_occurrence,
     result_groups,
 )
+from didlm.alignment.windowed import window_cells
 from didlm.packed import pack
 from oracles import assert_targets, big_integer_targets, exhaustive_targets
 
@@ -86,14 +87,23 @@ def test_one_repeated_symbol_of_length_16384_is_finite() -> None:
 
 
 def test_counts_far_apart_keep_their_digits() -> None:
-    """A take that is 2^-2000 as likely as a skip must neither overflow nor disturb the rest."""
-    # x_t = 'b' + half of the a's: the b may be the early one or the late one.
+    """A skip that is 2^-2000 as likely as a take must neither overflow nor disturb the rest."""
+    # x_t is a 1 and half of the zeros after it; the 1 may be the early one or the late one.
     x0 = np.r_[1, np.zeros(2400, dtype=int), 1, np.zeros(1300, dtype=int)]
     keep = np.zeros(x0.size, dtype=bool)
     keep[0] = True
     keep[1 : 1 + 2 * 1300 : 2] = True
     result = insertion_targets(x0, keep)
     assert_targets(result, big_integer_targets(x0.tolist(), keep.tolist()), relative=1e-9)
+
+
+def test_counts_that_jump_by_several_exponents_are_read_on() -> None:
+    """Three places for the 1: at the middle one the count jumps, at the first one it is read."""
+    x0 = np.r_[1, np.zeros(5, dtype=int), 1, np.zeros(1300, dtype=int), 1, np.zeros(500, dtype=int)]
+    keep = np.r_[True, np.zeros(1307, dtype=bool), np.ones(500, dtype=bool)]
+    result = insertion_targets(x0, keep)
+    expected = big_integer_targets(x0.tolist(), keep.tolist())
+    assert_targets(result, expected, relative=1e-9, absolute=1e-300)
 
 
 sequences = st.integers(1, 6).flatmap(
@@ -183,6 +193,15 @@ def test_a_batch_is_its_sequences_one_after_the_other(targets) -> None:
         np.testing.assert_allclose(result.ratio[mine], alone.ratio, rtol=1e-9)
 
 
+def test_window_cells_are_counted() -> None:
+    m, n = 30, 12
+    keep = np.arange(m) < n
+    batch = pack([np.zeros(m, dtype=int), np.arange(m)], bos=0)
+    mask = np.r_[True, keep, True, keep]
+    # One symbol: every gap reaches everywhere. All different: only the last gap has a choice.
+    assert window_cells(batch, mask) == (n + 1) * (m - n + 1) + n + (m - n + 1)
+
+
 @BATCHES
 def test_an_empty_batch_has_no_targets(targets) -> None:
     assert targets(pack([], bos=0), []).gap.size == 0
@@ -195,7 +214,7 @@ def test_ids_may_be_as_large_as_an_int64() -> None:
 
 
 def test_ratios_too_small_for_a_float_become_zero_and_stay_listed() -> None:
-    # The lone 1 can be the first or the last; the first leaves 2^-3000 of the alignments.
+    # The 1 can be the first or the last; with the last there is one alignment among 2^4000.
     x0 = np.r_[1, np.zeros(3000, dtype=int), 1, np.zeros(1500, dtype=int)]
     keep = np.r_[True, np.zeros(3000, dtype=bool), False, np.ones(1500, dtype=bool)]
     result = insertion_targets(x0, keep)
@@ -223,11 +242,15 @@ BAD = {
     "booleans": (([True, False], [True, True]), "x0 must be integers: got bool"),
     "tables": (([[1, 2]], [True, True]), r"x0 must be one-dimensional: got shape \(1, 2\)"),
     "ragged": (([[1], [2, 3]], [True, True]), "x0 must be one-dimensional"),
+    "none": ((None, [True]), "x0 must be one-dimensional"),
+    "words": (("abc", [True]), "x0 must be one-dimensional"),
+    "bfloat16": ((torch.ones(2, dtype=torch.bfloat16), [True] * 2), "x0 must be a plain tensor"),
+    "too large": (([2**63], [True]), "too large"),
     "given too short": (([1, 2], [True, True], [0]), "given has 1 entries, but x0 has 2"),
     "negative span": (([1, 2], [True, True], [0, -1]), r"given\[1\] is -1"),
     "broken span": (
         ([1, 2, 3], [True] * 3, [4, 0, 4]),
-        "span 4 starts a second time at position 2",
+        "span 4 of given starts a second time at position 2",
     ),
     "given deleted": (([1, 2, 3], [True, False, True], [0, 6, 6]), "position 1 of x0 is given"),
 }

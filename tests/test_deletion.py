@@ -48,7 +48,7 @@ def test_impossible_deletions_are_refused() -> None:
         delete_exactly(3, -1, rng)
     with pytest.raises(ValueError, match=r"survival is a probability: got 1\.5"):
         delete_independently(3, 1.5, rng)
-    with pytest.raises(ValueError, match="the text has 3 tokens"):
-        delete_independently(3, 0.5, rng, np.array([0]))
+    with pytest.raises(ValueError, match="given has 1 entries, but the text has 3 tokens"):
+        delete_independently(3, 0.5, rng, [0])
     with pytest.raises(ValueError, match="cannot have -1 tokens"):
         delete_exactly(-1, 0, rng)

@@ -10,13 +10,13 @@ from didlm.deletion import delete_independently
 from didlm.laboratory import (
     ExactDiffusion,
     bounds,
-    deletion_rate,
     free_length,
     likelihood,
-    open_gaps,
+    open_gaps_of,
     reverse_chain,
     same_result,
     subsequences,
+    transition,
 )
 from didlm.objectives import dense
 from didlm.schedule import Geometric, LogLinear, Polynomial
@@ -33,7 +33,7 @@ U = torch.tensor([1e-3, 0.1, 0.5, 0.8, 1.0], dtype=torch.float64)
 @EACH
 def test_transition_probabilities_sum_to_one(world) -> None:
     for text in world.data:
-        total = sum(world.transition(x, text, U) for x in subsequences(text))
+        total = sum(transition(x, text, U) for x in subsequences(text))
         torch.testing.assert_close(total, torch.ones_like(U), rtol=0, atol=1e-12)
     total = sum(world.marginal(x, U) for x in world.states)
     torch.testing.assert_close(total, torch.ones_like(U), rtol=0, atol=1e-12)
@@ -47,10 +47,9 @@ def test_two_deletions_in_a_row_are_one(world) -> None:
     for text in world.data:
         for x in subsequences(text):
             way = sum(
-                world.transition(x, y, second) * world.transition(y, text, first)
-                for y in subsequences(text)
+                transition(x, y, second) * transition(y, text, first) for y in subsequences(text)
             )
-            torch.testing.assert_close(way, world.transition(x, text, both))
+            torch.testing.assert_close(way, transition(x, text, both))
 
 
 @pytest.mark.parametrize("text", [(1, 1, 0, 0), (0, 0, -1, -2, -3, 0)])
@@ -65,7 +64,7 @@ def test_transition_probabilities_match_simulation(text) -> None:
         seen[state] = seen.get(state, 0) + 1
     assert set(seen) <= set(subsequences(text))
     for state in subsequences(text):
-        p = float(VARIABLE.transition(state, text, torch.tensor([u]).double()))
+        p = float(transition(state, text, torch.tensor([u]).double()))
         assert abs(seen.get(state, 0) / draws - p) < 5 * math.sqrt(p * (1 - p) / draws) + 1e-12
 
 
@@ -105,11 +104,9 @@ def test_the_reverse_rate_is_the_sum_of_the_rates_of_insertions(world, schedule)
     for x in world.states:
         scores = world.insertion_score(x, u)
         for y in world.states:
-            if insertions := same_result(x, y):
-                forward = deletion_rate(y, x, float(schedule.rate(t)))
-                reverse = forward * float(world.concrete_score(x, y, u))
-                insertion = sum(float(scores[0, gap, token]) for gap, token in insertions)
-                assert reverse == pytest.approx(float(schedule.weight(t)) * insertion, rel=1e-9)
+            insertions = sum(float(scores[0, gap, token]) for gap, token in same_result(x, y))
+            expected = float(schedule.weight(t)) * insertions
+            assert world.reverse_rate(x, y, schedule, t) == pytest.approx(expected, rel=1e-9)
 
 
 @EACH
@@ -175,7 +172,7 @@ def test_the_exact_insertion_score_minimises_expected_dise(world) -> None:
     def expected_dise(x, scores):
         return sum(
             p
-            * world.transition(x, text, u)[0]
+            * transition(x, text, u)[0]
             * dense.dise(scores, bounds.target_table(x, text, world.vocabulary))
             for text, p in world.data.items()
             if count_occurrences(x, text)
@@ -219,7 +216,7 @@ def test_dice_is_dise_under_the_normalisation_and_a_sum_of_divergences(world) ->
 
     def normalised(state, u):
         missing = total - free_length(state)
-        return dense.normalise(model(state, u), missing, open_gaps(state, world.closed))
+        return dense.normalise(model(state, u), missing, open_gaps_of(state, world.closed))
 
     for text in world.data:
         arguments = (text, world.vocabulary, world.closed)
@@ -242,6 +239,19 @@ def test_dice_is_dise_under_the_normalisation_and_a_sum_of_divergences(world) ->
         assert dice >= -math.log(likelihood(normalised, text, world.closed)) - 1e-9
 
 
+@EACH_FIXED
+def test_dice_with_exact_scores_is_the_likelihood(world) -> None:
+    for text, probability in world.data.items():
+        for form in (bounds.over_time, bounds.over_count):
+            dice = form(bounds.dice, world.insertion_score, text, world.vocabulary, world.closed)
+            assert dice == pytest.approx(-math.log(probability), abs=1e-8)
+
+
+def test_states_outside_the_data_have_no_score() -> None:
+    with pytest.raises(ValueError, match="contained in no text"):
+        VARIABLE.insertion_score((2, 2), U)
+
+
 @SCHEDULES
 def test_no_bound_depends_on_the_schedule(schedule) -> None:
     """Eq. change-of-time: integrate over t itself with the schedule's weight."""
@@ -257,7 +267,7 @@ def test_no_bound_depends_on_the_schedule(schedule) -> None:
         cost = torch.zeros_like(t)
         for x in subsequences(text):
             table = bounds.target_table(x, text, VARIABLE.vocabulary)
-            cost += VARIABLE.transition(x, text, u) * dense.dise(model(x, u), table)
+            cost += transition(x, text, u) * dense.dise(model(x, u), table)
         integral = float((dt * schedule.weight(t) * cost).sum())
         expected = bounds.over_time(bounds.dise, model, text, VARIABLE.vocabulary)
         assert integral == pytest.approx(expected, rel=1e-8)

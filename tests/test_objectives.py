@@ -6,7 +6,7 @@ import torch
 
 from didlm.alignment import insertion_targets, insertion_targets_batch, result_groups
 from didlm.deletion import delete_exactly, delete_independently
-from didlm.laboratory import bounds, subsequences
+from didlm.laboratory import bounds, subsequences, transition
 from didlm.objectives import dense, noise, sparse
 from didlm.packed import Packed, pack
 from didlm.schedule import Geometric, LogLinear, Polynomial
@@ -118,6 +118,33 @@ def test_rates_may_span_hundreds_of_powers_of_ten() -> None:
     torch.testing.assert_close(result, log_rate - 900 + math.log(3))
 
 
+def test_sixteen_bit_scores_are_summed_in_float32() -> None:
+    x_t = pack([[1] * 2000], bos=0)
+    none, numbers = torch.empty(0, dtype=torch.int64), torch.empty(0)
+    for dtype in (torch.bfloat16, torch.float16):
+        zeros = torch.zeros(x_t.rows, dtype=dtype)
+        assert sparse.dise(zeros, numbers.to(dtype), none, numbers, x_t).tolist() == [2001.0]
+        total = sparse.normalise(zeros, torch.tensor([7]), x_t).exp().sum()
+        assert total.item() == pytest.approx(7, rel=1e-5)
+
+
+def test_what_a_closed_gap_says_changes_nothing_however_large() -> None:
+    x_t = pack([[1, 2]], bos=0, given=[[1, 1]])
+    log_rate = torch.tensor([0.0, 5000.0, 0.0], dtype=torch.float64, requires_grad=True)
+    none, numbers = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+    cost = sparse.dise(log_rate, numbers, none, numbers, x_t)
+    assert cost.tolist() == [2.0]
+    assert torch.autograd.grad(cost.sum(), log_rate)[0].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    x_t, row, ratio = pack([[1]], bos=0), torch.tensor([0, 1]), torch.ones(2)
+    with pytest.raises(ValueError, match="2 rows"):
+        sparse.dise(torch.zeros(3), torch.zeros(2), row, ratio, x_t)
+    with pytest.raises(ValueError, match="as many log rates and log probabilities"):
+        sparse.dice(torch.zeros(2), torch.zeros(1), row, ratio, x_t)
+
+
 def test_zero_log_zero_is_zero() -> None:
     x_t, row = pack([[]], bos=0), torch.tensor([0, 0])
     ratio = torch.tensor([0.0, 1.0], dtype=torch.float64)
@@ -146,8 +173,8 @@ TEXT = (1, 1, 0, 0)
 MODEL = arbitrary_model(VARIABLE.vocabulary, seed=2)
 
 
-def state_cost(draw: noise.Noise, rng: np.random.Generator) -> float:
-    """Corrupt the text as the draw says; the DISE of the state under the model."""
+def state_cost(draw: noise.Noise, rng: np.random.Generator, cost=dense.dise) -> float:
+    """Corrupt the text as the draw says; the cost of the state under the model."""
     if draw.count is None:
         keep = delete_independently(len(TEXT), 1 - draw.deleted, rng)
     else:
@@ -155,7 +182,7 @@ def state_cost(draw: noise.Noise, rng: np.random.Generator) -> float:
     x_t = tuple(np.array(TEXT)[keep].tolist())
     table = insertion_targets(TEXT, keep).dense(len(x_t) + 1, VARIABLE.vocabulary)
     u = torch.tensor([draw.deleted], dtype=torch.float64)
-    return float(dense.dise(MODEL(x_t, u), torch.from_numpy(table)))
+    return float(cost(MODEL(x_t, u), torch.from_numpy(table)))
 
 
 def assert_mean(samples: list[float], expected: float) -> None:
@@ -172,6 +199,38 @@ def test_exact_and_untouched_draws_together_estimate_dise() -> None:
     assert_mean(samples, bounds.over_time(bounds.dise, MODEL, TEXT, VARIABLE.vocabulary))
 
 
+def test_exact_draws_alone_estimate_dice() -> None:
+    def cost(scores, ratios):
+        return dense.dice(dense.normalise(scores, ratios.sum()), ratios)
+
+    rng = np.random.default_rng(5)
+    draws = [noise.exact(len(TEXT), rng) for _ in range(5000)]
+    samples = [draw.weight * state_cost(draw, rng, cost) for draw in draws]
+    assert_mean(samples, bounds.over_time(bounds.dice, MODEL, TEXT, VARIABLE.vocabulary))
+
+
+def assert_law(draws: list[float], distribution) -> None:
+    """Kolmogorov-Smirnov: the largest distance of the two distribution functions."""
+    values = np.sort(draws)
+    expected = np.array([float(distribution(value)) for value in values])
+    steps = np.arange(1, len(values) + 1) / len(values)
+    assert np.abs(steps - expected).max() < 2.2 / math.sqrt(len(values))
+
+
+def test_the_laws_of_the_draws() -> None:
+    rng, length, many = np.random.default_rng(6), 5, 20_000
+    # Beta(1, b) has the distribution function 1 - (1 - u)^b.
+    drawn = [noise.untouched(length, rng).deleted for _ in range(many)]
+    assert_law(drawn, lambda u: 1 - (1 - u) ** (length + 1))
+    # Over a uniform number deleted, u is uniform: Beta densities of k = 1..m sum to m.
+    assert_law([noise.exact(length, rng).deleted for _ in range(many)], lambda u: u)
+    assert_law([noise.simple(length, rng).deleted for _ in range(many)], lambda u: u)
+    # No cut-off: times reach down to where so many uniform draws must reach.
+    times = [noise.integral(LogLinear(), rng).deleted for _ in range(many)]
+    assert_law(times, lambda u: u)
+    assert min(times) < 20 / many
+
+
 def test_simple_draws_estimate_the_unweighted_integral() -> None:
     rng = np.random.default_rng(1)
     draws = [noise.simple(len(TEXT), rng) for _ in range(5000)]
@@ -183,7 +242,7 @@ def test_simple_draws_estimate_the_unweighted_integral() -> None:
     expected = torch.zeros_like(u)
     for x in subsequences(TEXT):
         table = bounds.target_table(x, TEXT, VARIABLE.vocabulary)
-        expected += VARIABLE.transition(x, TEXT, u) * dense.dise(MODEL(x, u), table)
+        expected += transition(x, TEXT, u) * dense.dise(MODEL(x, u), table)
     integral = float(torch.from_numpy(weights / 2) @ expected)
     assert_mean([state_cost(draw, rng) for draw in draws], integral)
 

@@ -44,6 +44,8 @@ def test_inserting_what_was_deleted_gives_the_batch_back(lists, random) -> None:
 
 def test_tokens_are_inserted_after_their_row_in_the_order_listed() -> None:
     batch = pack([[1, 2], [], [3]], bos=0)  # rows: 0 1 2 | 3 | 4 5
+    many = batch.insert([1] * 40, list(range(40)))  # beyond what an unstable sort leaves in order
+    assert many.unpack()[0].tolist() == [1, *range(40), 2]
     grown = batch.insert(torch.tensor([5, 0, 3, 0, 2]), torch.tensor([7, 8, 9, 6, 5]))
     assert [text.tolist() for text in grown.unpack()] == [[8, 6, 1, 2, 5], [9], [3, 7]]
     assert_same(batch.insert(torch.empty(0, dtype=int), torch.empty(0, dtype=int)), batch)
@@ -67,9 +69,26 @@ def test_deletion_and_insertion_carry_given_and_open_along() -> None:
     assert grown.open.tolist() == [True, False, True, True, True, True]
 
 
-def test_a_deleted_token_hands_its_open_gap_on() -> None:
-    batch = pack([[1, 2]], bos=0).close(torch.tensor([0]))
-    assert batch.delete(torch.tensor([True, False, True])).open.tolist() == [True, True]
+def test_only_gaps_without_free_tokens_beside_them_can_be_closed() -> None:
+    batch = pack([[1, 2, 3]], bos=0, given=[[1, 1, 0]])
+    assert batch.close([0]).open.tolist() == [False, False, True, True]
+    for row in (2, 3):
+        with pytest.raises(ValueError, match=f"row {row} .* or the next is free"):
+            batch.close([row])
+    for row in (-1, 4):
+        with pytest.raises(ValueError, match=f"cannot close the gap after row {row} of 4"):
+            batch.close([row])
+    suffix = pack([[1, 2]], bos=0, given=[[0, 5]])
+    assert suffix.close([2]).delete([True, False, True]).open.tolist() == [True, False]
+
+
+def test_lists_arrays_and_small_integers_will_do() -> None:
+    batch = pack([[1, 2], [3]], bos=0)
+    left = batch.delete(np.array([True, False, True, True, True]))
+    assert [text.tolist() for text in left.unpack()] == [[2], [3]]
+    rows, tokens = torch.tensor([0, 3], dtype=torch.uint8), np.array([7, 8], dtype=np.int16)
+    assert [text.tolist() for text in left.insert(rows, tokens).unpack()] == [[7, 2], [3, 8]]
+    assert batch.delete([True] * 5).tokens.tolist() == batch.tokens.tolist()
 
 
 def test_closed_gaps_refuse_insertions() -> None:
@@ -113,10 +132,12 @@ def test_impossible_insertions_are_refused(rows, tokens, message) -> None:
     [
         (([[1], [2, -5]], 0), "text 1 has a negative id, -5, at position 1"),
         (([[1.5]], 0), "text 0 must be integers"),
-        (([[1]], -1), "the id of BOS is negative: -1"),
+        (([[1]], -1), "the id of BOS has a negative id, -1"),
+        (([[1]], 1.5), "the id of BOS must be integers"),
+        (([[1]], None), "the id of BOS must be integers"),
         (([[1], [2]], 0, [[0]]), "given describes 1 texts, but there are 2"),
         (([[1, 2]], 0, [[0]]), "given 0 has 1 entries, but text 0 has 2"),
-        (([[1, 2, 3]], 0, [[1, 0, 1]]), "span 1 starts a second time at position 2"),
+        (([[1, 2, 3]], 0, [[1, 0, 1]]), "span 1 of given 0 starts a second time at position 2"),
     ],
 )
 def test_texts_that_cannot_be_packed_are_refused(arguments, message) -> None:

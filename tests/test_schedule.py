@@ -80,6 +80,7 @@ def test_the_inverses_find_ordinary_times_to_twelve_digits(schedule) -> None:
         schedule.time_at_survival(schedule.survival(t))[keep], t[keep], rtol=1e-11
     )
     assert schedule.time_at_deleted(0.0) == schedule.time_at_survival(1.0) == 0
+    assert schedule.weight(schedule.time_at_survival(1.0)) == np.inf  # and not at -0.0
     assert schedule.time_at_deleted(1.0) == pytest.approx(1)
     assert schedule.time_at_survival(0.0) == pytest.approx(1)
 
@@ -129,5 +130,6 @@ def test_grids_are_the_papers() -> None:
 
 
 def test_a_grid_needs_a_step() -> None:
-    with pytest.raises(ValueError, match="at least one step: got 0"):
-        uniform_grid(0)
+    for steps in (0, -3, 2.5):
+        with pytest.raises(ValueError, match=f"at least one: got {steps}"):
+            uniform_grid(steps)

@@ -6,6 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
+IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]
+BoolArray = np.ndarray[tuple[int], np.dtype[np.bool_]]
+FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
+
 Integers = Sequence[int] | np.ndarray | torch.Tensor
 Booleans = Sequence[bool] | np.ndarray | torch.Tensor
 
@@ -44,10 +48,12 @@ def same_length(array: np.ndarray, name: str, other: np.ndarray, other_name: str
 
 
 def _one_dimensional(values: Any, name: str) -> np.ndarray:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
     try:
+        if isinstance(values, torch.Tensor):
+            values = values.detach().cpu().numpy()
         array = np.asarray(values)
+    except (TypeError, NotImplementedError):
+        raise ValueError(f"{name} must be a plain tensor of integers or booleans") from None
     except ValueError:
         raise ValueError(
             f"{name} must be one-dimensional: its rows have different lengths"

@@ -6,11 +6,12 @@ given tokens are always kept.
 
 import numpy as np
 
-from didlm.given import BoolArray, check_spans
+from didlm._inputs import BoolArray, Integers, integers
+from didlm.given import check_spans
 
 
 def delete_independently(
-    length: int, survival: float, rng: np.random.Generator, given: np.ndarray | None = None
+    length: int, survival: float, rng: np.random.Generator, given: Integers | None = None
 ) -> BoolArray:
     """Keep each free token with probability `survival`, which is `Schedule.survival(t)`."""
     if not 0 <= survival <= 1:
@@ -19,7 +20,7 @@ def delete_independently(
 
 
 def delete_exactly(
-    length: int, count: int, rng: np.random.Generator, given: np.ndarray | None = None
+    length: int, count: int, rng: np.random.Generator, given: Integers | None = None
 ) -> BoolArray:
     """Delete `count` free tokens, every choice of them being equally likely."""
     free = np.flatnonzero(_free(length, given))
@@ -30,12 +31,14 @@ def delete_exactly(
     return keep
 
 
-def _free(length: int, given: np.ndarray | None) -> BoolArray:
+def _free(length: int, given: Integers | None) -> BoolArray:
     if length < 0:
         raise ValueError(f"a text cannot have {length} tokens")
     if given is None:
         return np.ones(length, dtype=np.bool_)
-    if given.shape != (length,):
-        raise ValueError(f"given has shape {given.shape}, but the text has {length} tokens")
-    check_spans(given)
-    return given == 0
+    spans = integers(given, "given")
+    if spans.size != length:
+        raise ValueError(f"given has {spans.size} entries, but the text has {length} tokens")
+    check_spans(spans)
+    free: BoolArray = spans == 0
+    return free

@@ -67,7 +67,7 @@ def show_targets(console: Console, words: list[str], left: list[str]) -> None:
 def _targets_table(targets: InsertionTargets, vocabulary: list[str], left: list[str]) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="bold")
     table.add_column("gap", justify="right")
-    table.add_column("between", style="dim")
+    table.add_column("between")
     table.add_column("missing there, and how many: r\\[gap, word]")
     around = ["<BOS>", *left, "<end>"]
     for gap in range(len(left) + 1):
@@ -77,7 +77,8 @@ def _targets_table(targets: InsertionTargets, vocabulary: list[str], left: list[
         ):
             here.append(f"{vocabulary[token]} ")
             here.append(f"{ratio:.4g}   ", style="cyan")
-        table.add_row(str(gap), f"{around[gap]} _ {around[gap + 1]}", here or Text("-", "dim"))
+        between = Text(f"{around[gap]} _ {around[gap + 1]}", "dim")
+        table.add_row(str(gap), between, here or Text("-", "dim"))
     return table
 
 

@@ -5,11 +5,10 @@
 
 import numpy as np
 
-IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]
-BoolArray = np.ndarray[tuple[int], np.dtype[np.bool_]]
+from didlm._inputs import BoolArray, IntArray
 
 
-def check_spans(given: np.ndarray) -> None:
+def check_spans(given: np.ndarray, name: str = "given") -> None:
     """Refuse negative span numbers, and numbers that occur in more than one run.
 
     Raises:
@@ -17,13 +16,13 @@ def check_spans(given: np.ndarray) -> None:
     """
     if given.size and given.min() < 0:
         at = int(given.argmin())
-        raise ValueError(f"given[{at}] is {given[at]}; it must be 0 or the number of a span")
+        raise ValueError(f"{name}[{at}] is {given[at]}; it must be 0 or the number of a span")
     starts = np.flatnonzero((given != 0) & (given != np.r_[0, given[:-1]]))
     numbers, first = np.unique(given[starts], return_index=True)
     if len(numbers) < len(starts):
         again = starts[np.setdiff1d(np.arange(len(starts)), first)[0]]
         raise ValueError(
-            f"span {given[again]} starts a second time at position {again}; "
+            f"span {given[again]} of {name} starts a second time at position {again}; "
             "a span is contiguous, so give each its own number"
         )
 

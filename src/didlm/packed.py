@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from didlm._inputs import Integers, integers, same_length, token_ids
+from didlm._inputs import Booleans, Integers, integers, same_length, token_ids
 from didlm.given import check_spans, open_gaps
+
+INTEGER_TYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,26 +62,27 @@ class Packed:
         """The texts, without BOS."""
         return [rows[1:] for rows in self.tokens.split(self.offsets.diff().tolist())]
 
-    def delete(self, keep: Tensor) -> "Packed":
+    def delete(self, keep: Booleans) -> "Packed":
         """The batch with only the rows where `keep` [T] is true.
 
         Raises:
             ValueError: if BOS or a given token would go, or `keep` does not fit the batch.
         """
-        self.check_deletion(keep)
-        kept_until = keep.cumsum(0)
-        # A deleted row leaves its gap to the last row kept before it.
-        opened = torch.zeros(int(keep.sum()), dtype=torch.int8, device=keep.device)
-        opened.scatter_reduce_(0, kept_until - 1, self.open.to(torch.int8), "amax")
+        keep = self.check_deletion(keep)
+        kept_until = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+        # A deleted token is free, so the gaps beside it were open, and so is what they become.
         return Packed(
             tokens=self.tokens[keep],
-            offsets=torch.nn.functional.pad(kept_until, (1, 0))[self.offsets],
+            offsets=kept_until[self.offsets],
             given=self.given[keep],
-            open=opened.bool(),
+            open=self.open[keep],
         )
 
-    def check_deletion(self, keep: Tensor) -> None:
-        """Refuse a mask that does not fit the batch, or deletes BOS or a given token."""
+    def check_deletion(self, keep: Booleans) -> Tensor:
+        """The mask as a tensor; refuse one that does not fit, or deletes BOS or a given token."""
+        keep = self._tensor(keep)
+        if keep.numel() == 0:
+            keep = keep.bool()
         if keep.dtype != torch.bool or keep.shape != self.tokens.shape:
             raise ValueError(
                 f"keep must be {self.rows} booleans, one per row: "
@@ -87,8 +90,9 @@ class Packed:
             )
         self._refuse(~keep & self.is_bos, "is BOS, which is never deleted")
         self._refuse(~keep & (self.given != 0), "is given, and given tokens are never deleted")
+        return keep
 
-    def insert(self, rows: Tensor, tokens: Tensor) -> "Packed":
+    def insert(self, rows: Integers, tokens: Integers) -> "Packed":
         """The batch with tokens[i] inserted right after row rows[i].
 
         Tokens for one gap end up in the order in which they are listed.
@@ -96,14 +100,16 @@ class Packed:
         Raises:
             ValueError: if a row does not exist, its gap is closed, or an id is negative.
         """
+        rows, tokens = self._tensor(rows), self._tensor(tokens)
         if rows.shape != tokens.shape or rows.ndim != 1:
             raise ValueError(
                 "insert takes one token per row: "
                 f"got {tuple(rows.shape)} rows and {tuple(tokens.shape)} tokens"
             )
         for name, values in (("rows", rows), ("tokens", tokens)):
-            if values.is_floating_point() or values.dtype == torch.bool:
+            if values.numel() and values.dtype not in INTEGER_TYPES:
                 raise ValueError(f"{name} to insert must be integers: got {values.dtype}")
+        rows, tokens = rows.long(), tokens.long()
         if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < self.rows:
             bad = int(rows[(rows < 0) | (rows >= self.rows)][0])
             raise ValueError(f"cannot insert after row {bad}: the batch has {self.rows} rows")
@@ -132,11 +138,24 @@ class Packed:
             open=merged(self.open, 1),
         )
 
-    def close(self, rows: Tensor) -> "Packed":
-        """The batch with the gaps after these rows closed, as before a prompt or after a suffix."""
-        opened = self.open.clone()
-        opened[rows] = False
-        return replace(self, open=opened)
+    def close(self, rows: Integers) -> "Packed":
+        """The batch with the gaps after these rows closed, as before a prompt or after a suffix.
+
+        Raises:
+            ValueError: if a gap touches a free token: something may be missing there.
+        """
+        chosen = torch.zeros_like(self.open)
+        for row in self._tensor(rows).tolist():
+            if not 0 <= row < self.rows:
+                raise ValueError(f"cannot close the gap after row {row} of {self.rows}")
+            chosen[row] = True
+        is_free = (self.given == 0) & ~self.is_bos
+        next_is_free = torch.nn.functional.pad(is_free[1:], (0, 1))
+        self._refuse(chosen & (is_free | next_is_free), "or the next is free: its gap stays open")
+        return replace(self, open=self.open & ~chosen)
+
+    def _tensor(self, values: Integers | Booleans) -> Tensor:
+        return torch.as_tensor(values, device=self.tokens.device)
 
     def _refuse(self, wrong: Tensor, why: str) -> None:
         if bool(wrong.any()):
@@ -158,8 +177,7 @@ def pack(texts: Sequence[Integers], bos: int, given: Sequence[Integers] | None =
     Raises:
         ValueError: for ids that are negative or no integers, or `given` that does not fit.
     """
-    if bos < 0:
-        raise ValueError(f"the id of BOS is negative: {bos}")
+    first = token_ids([bos], "the id of BOS")
     arrays = [token_ids(text, f"text {s}") for s, text in enumerate(texts)]
     if given is None:
         spans = [np.zeros_like(array) for array in arrays]
@@ -169,8 +187,7 @@ def pack(texts: Sequence[Integers], bos: int, given: Sequence[Integers] | None =
         spans = [integers(span, f"given {s}") for s, span in enumerate(given)]
     for s, (array, span) in enumerate(zip(arrays, spans, strict=True)):
         same_length(span, f"given {s}", array, f"text {s}")
-        check_spans(span)
-    first = np.array([bos], dtype=np.int64)
+        check_spans(span, f"given {s}")
     none = np.array([0], dtype=np.int64)
     nothing = np.empty(0, dtype=np.int64)
     return Packed(

@@ -185,7 +185,7 @@ class Geometric(Schedule):
 
     def _time(self, since_start: Real) -> Real:
         time = _math(since_start).log1p(since_start / self.sigma_min) / self._log_ratio
-        return time.clip(0, 1)
+        return time.clip(0, 1) + 0.0  # not -0.0, at which the weight would be -infinite
 
 
 def uniform_grid(steps: int) -> np.ndarray:
@@ -200,9 +200,9 @@ def cosine_grid(steps: int) -> np.ndarray:
 
 
 def _positive(steps: int) -> int:
-    if steps < 1:
-        raise ValueError(f"a time grid needs at least one step: got {steps}")
-    return steps
+    if not isinstance(steps, int | np.integer) or steps < 1:
+        raise ValueError(f"a time grid needs a whole number of steps, at least one: got {steps}")
+    return int(steps)
 
 
 def _math(value: Any) -> ModuleType:

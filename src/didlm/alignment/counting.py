@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from didlm._inputs import Integers, integers
-from didlm.given import BoolArray
+from didlm._inputs import BoolArray, Integers, integers
 
 
 def count_occurrences(x_t: Integers, x_0: Integers) -> int:

@@ -3,18 +3,27 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from didlm._inputs import Booleans, Integers, booleans, integers, same_length, token_ids
-from didlm.given import BoolArray, IntArray, alignment_labels, check_spans
+from didlm._inputs import (
+    BoolArray,
+    Booleans,
+    FloatArray,
+    IntArray,
+    Integers,
+    booleans,
+    integers,
+    same_length,
+    token_ids,
+)
+from didlm.given import alignment_labels, check_spans
 from didlm.packed import Packed
-
-FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
 class InsertionTargets:
-    """The non-zero entries of r[gap, token] (Eq. insertion-target), sorted by gap, then token.
+    """The entries of r[gap, token] that can occur (Eq. insertion-target), by gap, then token.
+
+    A ratio below 1e-308 may have been rounded to zero; its entry is listed all the same.
 
     For one text gaps run from 0 to n. For a batch they run through all its sequences: gap g is then
     row g of the packed x_t.
@@ -52,5 +61,5 @@ def read_inputs(x0: Integers, keep: Booleans, given: Integers | None) -> tuple[I
 def read_batch(x0: Packed, keep: Booleans) -> tuple[IntArray, BoolArray]:
     """Check a batch and its mask, one boolean per row; return its alignment labels and the mask."""
     mask = booleans(keep, "keep")
-    x0.check_deletion(torch.from_numpy(mask).to(x0.tokens.device))
+    x0.check_deletion(mask)
     return alignment_labels(x0.tokens.cpu().numpy(), x0.given.cpu().numpy()), mask

@@ -64,7 +64,7 @@ def insertion_targets_batch(x0: Packed, keep: Booleans) -> InsertionTargets:
         Targets whose gaps are the rows of `x0.delete(keep)`, ready for the loss.
     """
     labels, mask = read_batch(x0, keep)
-    return _run(labels, mask, x0.offsets.numpy())
+    return _run(labels, mask, x0.offsets.cpu().numpy())
 
 
 def window_cells(x0: Packed, keep: Booleans) -> int:
@@ -166,7 +166,7 @@ def _count_backward(x0, kept, first, last, odds):  # type: ignore[no-untyped-def
                 if steps == 0:
                     value += taken
                 else:
-                    odd = math.ldexp(odd, _EXPONENT * max(-8, min(8, steps)))
+                    odd = math.ldexp(odd, int(_EXPONENT * steps))
                     if steps == -1:
                         value += taken * _SHRINK
                     elif steps == 1:

@@ -10,8 +10,9 @@ from didlm.laboratory.diffusion import (
     ExactDiffusion,
     Scores,
     deletion_rate,
-    open_gaps,
+    open_gaps_of,
     same_result,
+    transition,
 )
 from didlm.laboratory.quadrature import LogTime
 from didlm.laboratory.states import State, free_length, insert, subsequences
@@ -26,8 +27,9 @@ __all__ = [
     "free_length",
     "insert",
     "likelihood",
-    "open_gaps",
+    "open_gaps_of",
     "reverse_chain",
     "same_result",
     "subsequences",
+    "transition",
 ]

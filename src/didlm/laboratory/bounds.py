@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from didlm.alignment import count_occurrences
-from didlm.laboratory.diffusion import Scores, open_gaps
+from didlm.laboratory.diffusion import Scores, open_gaps_of, transition
 from didlm.laboratory.quadrature import LogTime
 from didlm.laboratory.states import State, free_length, insert, subsequences
 from didlm.objectives import dense
@@ -46,12 +46,10 @@ def over_time(
     cost: Cost, scores: Scores, x_0: State, vocabulary: int, closed: Collection[int] = ()
 ) -> float:
     """The bound as an integral over time, tokens deleted independently (Eq. dise)."""
-    grid, total = LogTime(), free_length(x_0)
+    grid = LogTime()
     u, bound = grid.deleted, torch.zeros_like(grid.deleted)
     for x in subsequences(x_0):
-        kept = free_length(x)
-        probability = count_occurrences(x, x_0) * u ** (total - kept) * (1 - u) ** kept
-        bound += probability * _cost(cost, scores, x, x_0, u, vocabulary, closed)
+        bound += transition(x, x_0, u) * _cost(cost, scores, x, x_0, u, vocabulary, closed)
     return float(grid.weights @ bound)
 
 
@@ -81,4 +79,4 @@ def _cost(
     vocabulary: int,
     closed: Collection[int],
 ) -> Tensor:
-    return cost(scores(x, u), target_table(x, x_0, vocabulary), x, open_gaps(x, closed))
+    return cost(scores(x, u), target_table(x, x_0, vocabulary), x, open_gaps_of(x, closed))

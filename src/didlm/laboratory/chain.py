@@ -5,7 +5,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from didlm.laboratory.diffusion import Scores, open_gaps
+from didlm.laboratory.diffusion import Scores, open_gaps_of
 from didlm.laboratory.quadrature import LogTime
 from didlm.laboratory.states import State, insert, subsequences
 
@@ -35,7 +35,7 @@ def reverse_chain(
     inflow = {x: torch.zeros_like(grid.deleted) for x in states}
     final = {}
     for number, x in enumerate(states):
-        rates = scores(x, grid.deleted) * open_gaps(x, closed)[:, None]
+        rates = scores(x, grid.deleted) * open_gaps_of(x, closed)[:, None]
         probability, final[x] = _solve(inflow[x], rates.sum((-2, -1)), float(number == 0), grid)
         for gap, token in torch.cartesian_prod(*map(torch.arange, rates.shape[1:])).tolist():
             y = insert(x, gap, token)

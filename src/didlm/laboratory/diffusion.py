@@ -11,6 +11,7 @@ from torch import Tensor
 
 from didlm.alignment import count_occurrences
 from didlm.laboratory.states import State, free_length, insert, subsequences
+from didlm.schedule import Schedule
 
 # A model: insertion scores [B, G, V] of a state with G gaps at B values of u.
 Scores = Callable[[State, Tensor], Tensor]
@@ -44,15 +45,10 @@ class ExactDiffusion:
             x: {text: n for text in data if (n := count_occurrences(x, text))} for x in self.states
         }
 
-    def transition(self, x_t: State, x_0: State, u: Tensor) -> Tensor:
-        """p(x_t | x_0), each token deleted with probability u (Eq. transition-probability)."""
-        kept, total = free_length(x_t), free_length(x_0)
-        return count_occurrences(x_t, x_0) * u ** (total - kept) * (1 - u) ** kept
-
     def marginal(self, x_t: State, u: Tensor) -> Tensor:
         """p_u(x_t), the data distribution carried forward (Eq. marginal)."""
-        texts = self._occurrences[x_t]
-        return torch.stack([self.data[y] * self.transition(x_t, y, u) for y in texts]).sum(0)
+        texts = self._texts_with(x_t)
+        return torch.stack([self.data[y] * transition(x_t, y, u) for y in texts]).sum(0)
 
     def concrete_score(self, x_t: State, y: State, u: Tensor) -> Tensor:
         """p_u(y) / p_u(x_t) (Eq. concrete-score)."""
@@ -69,10 +65,27 @@ class ExactDiffusion:
                     scores[..., gap, token] = self._weight(y, u) / weight
         return scores
 
+    def reverse_rate(self, x_t: State, y: State, schedule: Schedule, t: float) -> float:
+        """The rate at which x_t turns into y as time falls (Eq. concrete-score)."""
+        u = torch.tensor([float(schedule.deleted(t))], dtype=torch.float64)
+        forward = deletion_rate(y, x_t, float(schedule.rate(t)))
+        return forward * float(self.concrete_score(x_t, y, u)) if forward else 0.0
+
     def _weight(self, x: State, u: Tensor) -> Tensor:
         """E[u^|x_0| N(x, x_0)] over the data."""
-        terms = [self.data[y] * n * u ** free_length(y) for y, n in self._occurrences[x].items()]
+        terms = [self.data[y] * n * u ** free_length(y) for y, n in self._texts_with(x).items()]
         return torch.stack(terms).sum(0)
+
+    def _texts_with(self, x: State) -> dict[State, int]:
+        if x not in self._occurrences:
+            raise ValueError(f"{x} is contained in no text of the data: it has no score")
+        return self._occurrences[x]
+
+
+def transition(x_t: State, x_0: State, u: Tensor) -> Tensor:
+    """p(x_t | x_0), each token deleted with probability u (Eq. transition-probability)."""
+    kept, total = free_length(x_t), free_length(x_0)
+    return count_occurrences(x_t, x_0) * u ** (total - kept) * (1 - u) ** kept
 
 
 def deletion_rate(y: State, x: State, sigma: float) -> float:
@@ -89,6 +102,6 @@ def same_result(x: State, y: State) -> list[tuple[int, int]]:
     ]
 
 
-def open_gaps(state: State, closed: Collection[int]) -> Tensor:
+def open_gaps_of(state: State, closed: Collection[int]) -> Tensor:
     """Which gaps of a state may receive tokens [G]."""
     return torch.tensor([True, *(label not in closed for label in state)])

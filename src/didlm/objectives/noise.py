@@ -5,7 +5,8 @@ state to visit, with a weight such that the mean of weight x cost is that integr
 the probability of deletion u = 1 - survival rather than of t: `Schedule.time_at_deleted(u)` is the
 time to tell the network, and none of the weights depends on the schedule (Eq. change-of-time).
 
-`length` counts the tokens that can be deleted: those of the text less those given.
+`length` counts the tokens that can be deleted: those of the text less those given. A caller that
+spreads the numbers deleted evenly over a batch passes its own uniformly distributed `count`.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ def integral(schedule: Schedule, rng: np.random.Generator) -> Noise:
     return Noise(float(schedule.deleted(t)), None, float(schedule.weight(t)))
 
 
-def exact(length: int, rng: np.random.Generator) -> Noise:
+def exact(length: int, rng: np.random.Generator, count: int | None = None) -> Noise:
     """The part of DISE where something is deleted: no cut-off, finite variance (Eq. dise-by-count).
 
     The number deleted is uniform on 1..length, u given it is Beta distributed, the weight is
@@ -43,7 +44,7 @@ def exact(length: int, rng: np.random.Generator) -> Noise:
     """
     if length < 1:
         raise ValueError("nothing can be deleted from a text without free tokens")
-    count = int(rng.integers(1, length + 1))
+    count = int(rng.integers(1, length + 1)) if count is None else count
     return Noise(float(rng.beta(count, length - count + 1)), count, length / count)
 
 
@@ -54,10 +55,10 @@ def untouched(length: int, rng: np.random.Generator) -> Noise:
     return Noise(deleted, 0, 1 / ((length + 1) * deleted))
 
 
-def simple(length: int, rng: np.random.Generator) -> Noise:
-    """The unweighted form for training: t uniform, every state counting once (Eq. simple)."""
+def simple(length: int, rng: np.random.Generator, count: int | None = None) -> Noise:
+    """The unweighted form for training: u uniform, every state counting once (Eq. simple)."""
     _check(length)
-    count = int(rng.integers(0, length + 1))
+    count = int(rng.integers(0, length + 1)) if count is None else count
     return Noise(float(rng.beta(count + 1, length - count + 1)), count, 1.0)
 
 

@@ -23,8 +23,8 @@ def dise(log_rate: Tensor, log_prob: Tensor, row: Tensor, ratio: Tensor, x_t: Pa
         ratio: its insertion target r [K].
         x_t: the batch; rates of its closed gaps do not count.
     """
-    rates = _per_sequence(log_rate.exp().masked_fill(~x_t.open, 0), x_t.sequence, len(x_t))
-    return rates + _targets_cost(log_rate[row] + log_prob, row, ratio, x_t, poisson=True)
+    log_rate, log_score = _scores(log_rate, log_prob, row, ratio, x_t)
+    return _rates_cost(log_rate, x_t) + _targets_cost(log_score, row, ratio, x_t, poisson=True)
 
 
 def dse(
@@ -32,22 +32,17 @@ def dse(
 ) -> Tensor:
     """Denoising score entropy, the tighter bound (Eq. dse).
 
-    Args:
-        log_rate: log of the rate of each gap [T].
-        log_prob: log p(token | row) of each target [K].
-        row: the row of each target [K].
-        ratio: its insertion target r [K].
-        group: from `didlm.alignment.result_groups` [K].
-        x_t: the batch; rates of its closed gaps do not count.
+    The arguments are those of `dise`, and `group` [K] from `didlm.alignment.result_groups`.
     """
-    rates = _per_sequence(log_rate.exp().masked_fill(~x_t.open, 0), x_t.sequence, len(x_t))
-    log_score = _log_group_mean(log_rate[row] + log_prob, group)
-    return rates + _targets_cost(log_score, row, ratio, x_t, poisson=True)
+    log_rate, log_score = _scores(log_rate, log_prob, row, ratio, x_t)
+    log_score = _log_group_mean(log_score, group)
+    return _rates_cost(log_rate, x_t) + _targets_cost(log_score, row, ratio, x_t, poisson=True)
 
 
 def dice(log_rate: Tensor, log_prob: Tensor, row: Tensor, ratio: Tensor, x_t: Packed) -> Tensor:
     """Denoising insertion cross-entropy, for rates from `normalise` (Eq. dice)."""
-    return _targets_cost(log_rate[row] + log_prob, row, ratio, x_t, poisson=False)
+    _, log_score = _scores(log_rate, log_prob, row, ratio, x_t)
+    return _targets_cost(log_score, row, ratio, x_t, poisson=False)
 
 
 def normalise(log_rate: Tensor, missing: Tensor, x_t: Packed) -> Tensor:
@@ -56,13 +51,36 @@ def normalise(log_rate: Tensor, missing: Tensor, x_t: Packed) -> Tensor:
     Args:
         log_rate: any real numbers [T].
         missing: |x_0| - |x_t| of each sequence [S] (Eq. normalisation).
-        x_t: the batch; its closed gaps get rate zero.
+        x_t: the batch; its closed gaps get rate zero. Where something is missing, a gap is open.
     """
-    log_rate = log_rate.masked_fill(~x_t.open, -torch.inf)
+    log_rate = _wide(log_rate).masked_fill(~x_t.open, -torch.inf)
     total = _log_sum_exp(log_rate, x_t.sequence, len(x_t))
     # Where nothing is missing the rates are zero, also if no gap is open and the total is empty.
     shift = (missing.to(log_rate.dtype).log() - total).masked_fill(missing == 0, -torch.inf)
     return log_rate + shift[x_t.sequence]
+
+
+def _scores(
+    log_rate: Tensor, log_prob: Tensor, row: Tensor, ratio: Tensor, x_t: Packed
+) -> tuple[Tensor, Tensor]:
+    """Log rates [T] and log scores of the targets [K], in at least float32: these are summed up."""
+    if log_rate.shape != (x_t.rows,) or not log_prob.shape == row.shape == ratio.shape:
+        raise ValueError(
+            f"{x_t.rows} rows and {tuple(row.shape)} targets need as many log rates and log "
+            f"probabilities: got {tuple(log_rate.shape)} and {tuple(log_prob.shape)}"
+        )
+    log_rate = _wide(log_rate)
+    return log_rate, log_rate[row] + log_prob.to(log_rate.dtype)
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
+def _rates_cost(log_rate: Tensor, x_t: Packed) -> Tensor:
+    # Masked before the exponential: a closed gap's may overflow, and its gradient would be 0 * inf.
+    rates = log_rate.masked_fill(~x_t.open, -torch.inf).exp()
+    return _sum_by(rates, x_t.sequence, len(x_t))
 
 
 def _targets_cost(
@@ -71,7 +89,7 @@ def _targets_cost(
     """Sum of r (log r - log s), and of -r where the rates are not normalised."""
     ratio = ratio.to(log_score.dtype)
     cost = torch.xlogy(ratio, ratio) - _times(ratio, log_score) - (ratio if poisson else 0)
-    return _per_sequence(cost, x_t.sequence[row], len(x_t))
+    return _sum_by(cost, x_t.sequence[row], len(x_t))
 
 
 def _times(ratio: Tensor, log_score: Tensor) -> Tensor:
@@ -81,11 +99,11 @@ def _times(ratio: Tensor, log_score: Tensor) -> Tensor:
 
 def _log_group_mean(log_score: Tensor, group: Tensor) -> Tensor:
     groups = int(group.max()) + 1 if group.numel() else 0
-    size = _per_sequence(torch.ones_like(log_score), group, groups)
+    size = _sum_by(torch.ones_like(log_score), group, groups)
     return (_log_sum_exp(log_score, group, groups) - size.log())[group]
 
 
-def _per_sequence(values: Tensor, index: Tensor, size: int) -> Tensor:
+def _sum_by(values: Tensor, index: Tensor, size: int) -> Tensor:
     return values.new_zeros(size).index_add(0, index, values)
 
 
@@ -93,4 +111,4 @@ def _log_sum_exp(values: Tensor, index: Tensor, size: int) -> Tensor:
     largest = values.detach().new_full((size,), -torch.inf)
     largest = largest.scatter_reduce(0, index, values.detach(), "amax")
     largest = largest.masked_fill(~largest.isfinite(), 0)
-    return _per_sequence((values - largest[index]).exp(), index, size).log() + largest
+    return _sum_by((values - largest[index]).exp(), index, size).log() + largest
