@@ -53,6 +53,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/alignment.py
+	$(BIN)/python benchmarks/token_loss.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -7,19 +7,11 @@ it. Without a text it reads the English of Python's own language reference, whic
 """
 
 import argparse
-import csv
-import ctypes
-import platform
 import re
-import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 
-import numba
 import numpy as np
 import torch
 from rich.console import Console
@@ -28,8 +20,8 @@ from rich.table import Table
 from didlm.alignment import insertion_targets_batch, insertion_targets_batch_reference
 from didlm.alignment.windowed import window_cells
 from didlm.packed import Packed, pack
+from recording import RESULTS, peak_mib, record, seconds
 
-RESULTS = Path(__file__).parent / "results"
 LENGTHS = (512, 1024, 2048, 4096, 8192)
 BATCH = 64
 
@@ -64,7 +56,8 @@ def main() -> None:
         measure("windowed", "one symbol", np.zeros_like(letters), 2048),
     ]
     show(rows)
-    record(rows, path)
+    command = "python benchmarks/alignment.py" + (f" --text {path.name}" if path else "")
+    record("alignment", rows, command, ["torch", "numba"])
     draw(rows)
 
 
@@ -97,15 +90,11 @@ def measure(algorithm: str, name: str, tokens: np.ndarray, length: int) -> Row:
         cells, repeats = 2 * BATCH * (length + 1) * int(kept.max()), 5
         targets = insertion_targets_batch_reference
 
-    targets(x0, keep)
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        targets(x0, keep)
-        times.append(1e3 * (time.perf_counter() - start))
-    low, median, high = np.quantile(times, [0.25, 0.5, 0.75]).tolist()
-    mib = peak_mib(lambda: targets(x0, keep))
-    return Row(algorithm, name, length, cells, median, low, high, mib)
+    def call() -> object:
+        return targets(x0, keep)
+
+    median, low, high = (1e3 * time for time in seconds(call, repeats))
+    return Row(algorithm, name, length, cells, median, low, high, peak_mib(call))
 
 
 def corrupted(tokens: np.ndarray, length: int) -> tuple[Packed, np.ndarray]:
@@ -115,24 +104,6 @@ def corrupted(tokens: np.ndarray, length: int) -> tuple[Packed, np.ndarray]:
     deleted = np.repeat((np.arange(BATCH) + 0.5) / BATCH, length + 1)
     keep = np.random.default_rng(0).random(x0.rows) >= deleted
     return x0, keep | x0.is_bos.numpy()
-
-
-def peak_mib(call: Callable[[], object]) -> float:
-    """How far a call raises the resident memory at its peak; not a number outside Linux."""
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # what was freed before must not hide the rise
-        Path("/proc/self/clear_refs").write_text("5")  # start the peak afresh
-    except (OSError, AttributeError):
-        return float("nan")
-    before = status_mib("VmRSS")
-    call()
-    return status_mib("VmHWM") - before
-
-
-def status_mib(field: str) -> float:
-    """One of the kernel's figures about this process."""
-    status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status[field].split()[0]) / 1024
 
 
 def show(rows: list[Row]) -> None:
@@ -157,54 +128,15 @@ def show(rows: list[Row]) -> None:
     windowed = [row for row in english(rows) if row.algorithm == "windowed"]
     lengths, times = (np.log([(row.length, row.ms) for row in windowed])).T
     slope = np.polyfit(lengths, times, 1)[0]
-    console.print(f"English, {BATCH} x 1024: {ratio:.0f} times faster than the reference")
-    console.print(f"time grows with the length to the power {slope:.3f}")
+    console.print(
+        f"English, {BATCH} x 1024: {ratio:.0f} times faster than the reference (goal: 300)"
+    )
+    console.print(f"time grows with the length to the power {slope:.3f} (goal: at most 1.15)")
 
 
 def english(rows: list[Row]) -> list[Row]:
     """The rows measured on the text."""
     return [row for row in rows if row.tokens == "English words"]
-
-
-def record(rows: list[Row], text: Path | None) -> None:
-    """Append the rows, with all that is needed to measure them again."""
-    where = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "cpu": processor(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numba": numba.__version__,
-        "command": "python benchmarks/alignment.py" + (f" --text {text.name}" if text else ""),
-    }
-    path = RESULTS / "alignment.csv"
-    RESULTS.mkdir(exist_ok=True)
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*where, *asdict(rows[0])])
-        if new:
-            writer.writeheader()
-        for row in rows:
-            values = {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in asdict(row).items()}
-            writer.writerow(where | values)
-    print(f"recorded in {path}")
-
-
-def commit() -> str:
-    """The commit that is measured, marked if the package differs from it."""
-    head = ["git", "rev-parse", "--short", "HEAD"]
-    name = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
-    changed = ["git", "diff", "--quiet", "HEAD", "--", "src"]
-    return name + ("-dirty" if subprocess.run(changed, check=False).returncode else "")
-
-
-def processor() -> str:
-    """The name of the processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "unknown")
 
 
 def draw(rows: list[Row]) -> None:

@@ -29,6 +29,7 @@ def test_align_shows_targets() -> None:
     assert "<BOS> _ a    a 0.5   b 0.5" in result.stdout
     assert "N = 2" in result.stdout
     assert run("align", "", "").returncode == 0
+    assert "[/] _ [b]" in run("align", "[/] a [b]", "[/] [b]").stdout  # no markup
 
 
 @pytest.mark.parametrize(

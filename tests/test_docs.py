@@ -1,14 +1,14 @@
 """The documents keep their promises to the code, and the code its promises to the documents."""
 
 import re
-import tomllib
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CITATION = re.compile(r"Eq\. ([a-z]+(?:-[a-z]+)*)")
+CITATION = re.compile(r"Eq\. (\w+(?:-\w+)*)")
 
 
 def cited_in(path: Path) -> set[str]:
@@ -51,9 +51,7 @@ def test_the_readme_opens_with_the_two_commands() -> None:
     assert readme.index("make demo") < readme.index("make test") < 900
 
 
-def test_constraints_pin_every_installed_package_exactly(request) -> None:
-    import sys
-
+def test_constraints_pin_every_installed_package_exactly() -> None:
     if not (Path(sys.prefix) / ".installed").exists():
         pytest.skip("not running in the environment that make installs")
     lines = (ROOT / "constraints.txt").read_text().splitlines()
@@ -63,9 +61,3 @@ def test_constraints_pin_every_installed_package_exactly(request) -> None:
         name = re.sub(r"[-_.]+", "-", package.name).lower()
         if name not in ("didlm", "pip"):
             assert pins.get(name) == package.version.partition("+")[0], name
-
-
-def test_torch_is_a_range_in_the_package_and_a_pin_in_the_constraints() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert "torch>=2.11" in project["dependencies"]
-    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()

@@ -1,0 +1,1 @@
+"""Text in: documents, tokenizers, the embedded stories, and the loader."""

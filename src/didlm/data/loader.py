@@ -1,0 +1,153 @@
+"""The loader: noised examples with exact targets, made by workers, packed into batches.
+
+Example number e is a function of (seed, e) alone: which document it is, what is given, how much is
+deleted. Packing, workers and ranks change when it is made and with whom it shares a batch, never
+what it is. So the state of a loader is one number, and a run resumes exactly.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
+from didlm.data.batch import Batch, Budget, fill, make_batch
+from didlm.methods.did import DID
+from didlm.methods.examples import Examples
+
+CHUNK = 32  # examples a worker makes at a time
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents as token ids, end to end: cheap to hand to workers."""
+
+    tokens: np.ndarray  # [total]
+    offsets: np.ndarray  # [documents + 1]
+
+    @staticmethod
+    def of(documents: Sequence[np.ndarray]) -> "Corpus":
+        """Lay documents end to end."""
+        offsets = np.cumsum([0, *(len(document) for document in documents)])
+        return Corpus(np.concatenate([np.empty(0, np.int64), *documents]), offsets)
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        """The ids of one document."""
+        return self.tokens[self.offsets[number] : self.offsets[number + 1]]
+
+    @property
+    def longest(self) -> int:
+        """Tokens in the longest document."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens per document."""
+        return len(self.tokens) / len(self)
+
+
+class TrainingExamples(Dataset[Examples]):
+    """An endless list of chunks of examples: every epoch in an order of its own."""
+
+    def __init__(self, corpus: Corpus, method: DID, seed: int) -> None:
+        self.corpus, self.method, self.seed = corpus, method, seed
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+
+    def __getitem__(self, chunk: int) -> Examples:
+        """Examples number CHUNK * chunk to CHUNK * (chunk + 1)."""
+        numbers = range(CHUNK * chunk, CHUNK * (chunk + 1))
+        texts = [self.corpus[self._document(number)] for number in numbers]
+        return self.method.training_examples(texts, numbers, self.seed)
+
+    def _document(self, number: int) -> int:
+        epoch, place = divmod(number, len(self.corpus))
+        if self._order[0] != epoch:
+            # Apart from the seeds of examples, which are pairs as well.
+            rng = np.random.default_rng((self.seed, epoch, 1))
+            self._order = (epoch, rng.permutation(len(self.corpus)))
+        return int(self._order[1][place])
+
+
+class Loader:
+    """Batches without end, from a state that can be saved.
+
+    Args:
+        corpus: the training documents.
+        method: what to make of them.
+        budget: the most a batch may hold.
+        seed: of documents' order and of all noise.
+        workers: processes that make examples; 0 makes them here, between two steps.
+        start: the number of the first example, from `state` of an earlier loader.
+        pin: whether batches are to be copied to a GPU.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        method: DID,
+        budget: Budget,
+        seed: int,
+        workers: int = 0,
+        start: int = 0,
+        pin: bool = False,
+    ) -> None:
+        self.state = start
+        self.waited = 0.0  # seconds the consumer has waited for batches
+        self._budget, self._pin = budget, pin
+        self._chunks = DataLoader(
+            TrainingExamples(corpus, method, seed),
+            batch_size=None,
+            sampler=_count_from(start // CHUNK),
+            num_workers=workers,
+            prefetch_factor=4 if workers else None,
+            persistent_workers=workers > 0,
+            # A forked process may not use CUDA or threads of its parent; spawned ones start clean.
+            multiprocessing_context="spawn" if workers else None,
+            collate_fn=None,
+        )
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The batches. `state` is the number of the first example that is in none of them yet."""
+        batches = fill(self._stream(), self._budget)
+        while True:
+            started = time.perf_counter()
+            examples = next(batches)
+            batch = make_batch(examples)
+            self.waited += time.perf_counter() - started
+            self.state += len(examples)
+            yield batch
+
+    def _stream(self) -> Iterator[Examples]:
+        skip = self.state % CHUNK
+        for examples in self._chunks:
+            yield examples.part(skip, len(examples)) if skip else examples
+            skip = 0
+
+
+class _count_from:
+    """A sampler: start, start + 1, ... (itertools.count cannot be handed to a process)."""
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+
+    def __iter__(self) -> Iterator[int]:
+        number = self.start
+        while True:
+            yield number
+            number += 1
+
+
+def budget_for(corpus: Corpus, sequences: int) -> Budget:
+    """Budgets that `sequences` documents fill: with room to spare, so that they rarely bind.
+
+    On average half of the tokens are deleted; a third of the rows have a target, and there is about
+    one target for each token deleted.
+    """
+    tokens = int(1.25 * sequences * corpus.mean_length) + 2 * corpus.longest
+    rows = tokens // 2 + sequences + corpus.longest
+    return Budget(sequences=sequences, rows=rows, target_rows=rows, targets=2 * tokens)

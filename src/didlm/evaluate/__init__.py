@@ -1,0 +1,1 @@
+"""How good is a model? Likelihood bounds on texts it has not seen."""

@@ -1,0 +1,251 @@
+"""The token loss of every method: sparse soft targets against softmax(hidden @ weight.T).
+
+    loss = - sum_k target[k] log p(token[k] | row[k])
+
+Rows x vocabulary is by far the largest array of a training step: 8,192 rows of 50,304 logits are
+1.6 GB in float32, and ordinary autograd (`token_loss_plain`) holds several of that size at once.
+`token_loss` goes through the rows in chunks instead. The gradient with respect to the logits of a
+row is (sum of its targets) * softmax - targets, so each chunk turns its logits into that gradient
+where they stand, multiplies it into the gradients of `hidden` and `weight`, and forgets it.
+
+Shapes: R rows, D width, P vocabulary with its padding, K targets, C rows of a chunk.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# At 8,192 rows, a vocabulary of 50,304 and width 768 in float32, the logits of a chunk then take
+# 206 MB and the two gradients 180 MB: less than 450 MB in all, and matrix products of a good size.
+CHUNK = 1024
+
+
+def token_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    row: Tensor,
+    token: Tensor,
+    target: Tensor,
+    vocabulary: int,
+    scale: float | Tensor = 1.0,
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """The token loss, with rows x vocabulary never held; the gradients are made along with it.
+
+    The logits are computed in the dtype of the inputs, or that of autocast; the softmax and all
+    sums over it in float32, or in float64 if the inputs are.
+
+    The gradients exist before `backward` tells how large they will be, so `backward` can only
+    multiply what has been rounded already. In float16 that may be nothing: a gradient below 6e-8
+    is rounded to zero, and a loss scale that comes later multiplies zero. Training with a
+    `GradScaler` therefore passes `scale=scaler.get_scale()`. The gradients are multiplied by it
+    before they are cast to 16 bits, and `backward` divides it out of the gradient it is handed,
+    which is where `scaler.scale(loss)` has put it: the two cancel. The loss is not scaled.
+
+    Args:
+        hidden: states of the rows, padding rows without targets included [R, D].
+        weight: the head [P, D]; its rows from `vocabulary` on are padding, of no probability.
+        row: the row of each target [K].
+        token: its token, below `vocabulary` [K].
+        target: how much its log-probability counts; zero costs nothing even if that is -inf [K].
+        vocabulary: the number of tokens.
+        scale: the loss scale of float16 training, a number or a tensor of one.
+        chunk: rows worked on at a time.
+
+    Returns:
+        The loss, and log p(token | row) of each target without gradient [K].
+
+    Raises:
+        ValueError: if shapes or dtypes do not fit, or, on the CPU, a row or token is out of range.
+    """
+    if torch.compiler.is_compiling():
+        # A compiler would unroll the loop over chunks, anew for every number of rows.
+        eager = torch.compiler.disable(token_loss)
+        return eager(hidden, weight, row, token, target, vocabulary, scale, chunk)
+    _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
+    dtype = _matmul_dtype(hidden, weight)
+    scale = torch.as_tensor(scale).detach().reshape(())
+    recording = torch.is_grad_enabled()
+    needed = recording and hidden.requires_grad, recording and weight.requires_grad
+    # Autocast has had its say in `dtype`.
+    with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+        loss, log_prob, *gradients = _in_chunks(
+            hidden.to(dtype), weight.to(dtype), row, token, target, vocabulary, scale, chunk, needed
+        )
+        gradients = [x.to(like.dtype) for x, like in zip(gradients, (hidden, weight), strict=True)]
+    if any(needed):
+        loss = _WithGradients.apply(hidden, weight, loss, scale, *gradients)  # type: ignore[no-untyped-call]
+    return loss, log_prob
+
+
+def token_loss_plain(
+    hidden: Tensor,
+    weight: Tensor,
+    row: Tensor,
+    token: Tensor,
+    target: Tensor,
+    vocabulary: int,
+    scale: float | Tensor = 1.0,
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """The same by ordinary autograd, all logits at once; `scale` and `chunk` change nothing."""
+    _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
+    dtype = _matmul_dtype(hidden, weight)
+    logits = (hidden.to(dtype) @ weight.to(dtype).T).to(_precision(dtype))  # [R, P]
+    log_prob = logits[:, :vocabulary].log_softmax(1)[row.long(), token.long()]
+    return _cost(target, log_prob), log_prob.detach()
+
+
+def _in_chunks(
+    hidden: Tensor,
+    weight: Tensor,
+    row: Tensor,
+    token: Tensor,
+    target: Tensor,
+    vocabulary: int,
+    scale: Tensor,
+    chunk: int,
+    needed: tuple[bool, bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, log-probabilities [K] and the gradients times `scale`; empty if not needed.
+
+    The gradient of `hidden` has its dtype. That of `weight` is a sum over the chunks and stays in
+    float32 for 16-bit inputs: summed in 16 bits, it would lose digits with every further chunk.
+    """
+    precision = _precision(hidden.dtype)
+    row, token, target = row.long(), token.long(), target.detach().to(precision)
+    log_prob = torch.zeros_like(target)
+    scaled = target * scale
+    row_total = scaled.new_zeros(len(hidden)).index_add_(0, row, scaled)  # [R]
+    hidden_grad = torch.empty_like(hidden if needed[0] else hidden[:0])
+    weight_grad = torch.zeros_like(weight if needed[1] else weight[:0], dtype=precision)
+
+    for start in range(0, len(hidden), chunk):
+        states = hidden[start : start + chunk]  # [C, D]
+        # Which targets lie in this chunk is known only on the device. So as not to wait for it, all
+        # K take part; those of other rows land anywhere in the chunk, and count nothing there.
+        inside = (row >= start) & (row < start + len(states))
+        local = (row - start).remainder(len(states))
+
+        logits = (states @ weight.T).to(precision)  # [C, P]
+        logits[:, vocabulary:] = -torch.inf
+        logits.sub_(logits.amax(1, keepdim=True))
+        chosen = logits[local, token]
+        total = logits.exp_().sum(1)
+        log_prob = torch.where(inside, chosen - total.log()[local], log_prob)
+        if any(needed):
+            logits.mul_((row_total[start : start + chunk] / total)[:, None])
+            place = local * logits.shape[1] + token
+            logits.view(-1).scatter_add_(0, place, torch.where(inside, -scaled, 0))
+            gradient = logits.to(hidden.dtype)
+            if needed[0]:
+                hidden_grad[start : start + chunk] = gradient @ weight
+            if needed[1]:
+                _add_product_(weight_grad, logits, gradient, states)
+            del gradient
+        del logits  # before the next chunk's are made, or there would be two
+
+    return _cost(target, log_prob), log_prob, hidden_grad, weight_grad
+
+
+def _add_product_(weight_grad: Tensor, logits: Tensor, gradient: Tensor, states: Tensor) -> None:
+    """Add gradient.T @ states in place; `gradient` is `logits` in the dtype of `states`."""
+    if states.dtype != weight_grad.dtype and states.is_cuda:
+        # The tensor cores multiply in 16 bits and add in float32.
+        torch.addmm(weight_grad, gradient.T, states, out_dtype=weight_grad.dtype, out=weight_grad)
+    else:
+        weight_grad.addmm_(logits.T, states.to(weight_grad.dtype))
+
+
+class _WithGradients(torch.autograd.Function):
+    """A loss whose gradients are known, already multiplied by `scale`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        loss: Tensor,
+        scale: Tensor,
+        hidden_grad: Tensor,
+        weight_grad: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(scale, hidden_grad, weight_grad)
+        return loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, loss_grad: Tensor) -> tuple[Tensor | None, ...]:
+        scale, *gradients = ctx.saved_tensors
+        factor = loss_grad / scale
+        # Elsewhere than on the CPU, asking would be waiting.
+        if factor.device.type != "cpu" or factor != 1:
+            gradients = [gradient * factor for gradient in gradients]
+        hidden_grad, weight_grad = (
+            gradient if need else None
+            for gradient, need in zip(gradients, ctx.needs_input_grad[:2], strict=True)
+        )
+        return hidden_grad, weight_grad, None, None, None, None
+
+
+def _cost(target: Tensor, log_prob: Tensor) -> Tensor:
+    """- sum target * log_prob, in which nothing times minus infinity is nothing."""
+    target = target.detach().to(log_prob.dtype)
+    return -(target * log_prob.masked_fill(target == 0, 0)).sum()
+
+
+def _precision(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _matmul_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+    """The dtype in which a linear layer would multiply these two."""
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device) and hidden.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    if hidden.dtype != weight.dtype or not hidden.is_floating_point():
+        raise ValueError(
+            "hidden and weight must be floating-point numbers of one dtype, or under autocast: "
+            f"got {hidden.dtype} and {weight.dtype}"
+        )
+    return hidden.dtype
+
+
+def _check(
+    hidden: Tensor,
+    weight: Tensor,
+    row: Tensor,
+    token: Tensor,
+    target: Tensor,
+    vocabulary: int,
+    scale: float | Tensor,
+    chunk: int,
+) -> None:
+    if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
+        raise ValueError(
+            "hidden [R, D] and weight [P, D] must be two tables of one width: "
+            f"got shapes {tuple(hidden.shape)} and {tuple(weight.shape)}"
+        )
+    if not 1 <= vocabulary <= len(weight):
+        raise ValueError(f"the head has {len(weight)} rows: no vocabulary of {vocabulary} tokens")
+    if row.ndim != 1 or row.shape != token.shape or row.shape != target.shape:
+        raise ValueError(
+            "row, token and target must be one-dimensional and equally long: "
+            f"got shapes {tuple(row.shape)}, {tuple(token.shape)} and {tuple(target.shape)}"
+        )
+    if chunk < 1:
+        raise ValueError(f"a chunk must have at least one row: got {chunk}")
+    if isinstance(scale, Tensor) and scale.numel() != 1:
+        raise ValueError(f"scale must be one number: got shape {tuple(scale.shape)}")
+    for name, index, size in (("row", row, len(hidden)), ("token", token, vocabulary)):
+        if index.is_floating_point() or index.dtype == torch.bool:
+            raise ValueError(f"{name} must be integers: got {index.dtype}")
+        # On another device, reading the values would mean waiting for it.
+        if index.device.type == "cpu" and bool(((index < 0) | (index >= size)).any()):
+            at = int(((index < 0) | (index >= size)).nonzero()[0])
+            raise ValueError(
+                f"{name} has {int(index[at])} at position {at}: "
+                f"it must be at least 0 and below {size}"
+            )

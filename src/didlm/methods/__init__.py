@@ -1,0 +1,1 @@
+"""The methods, one file each: what they make of a text, never how it is costed."""

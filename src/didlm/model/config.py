@@ -1,0 +1,86 @@
+"""What a network looks like: its configuration, and the named sizes."""
+
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything that fixes the shape and the meaning of a network's weights."""
+
+    vocabulary: int  # ids run from 0 to vocabulary - 1
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int
+    condition: int | None = None  # width of the time condition; None if the network knows no time
+    norm: str = "layer"  # or "rms"
+    gated: bool = False  # whether the feed-forward has a gate
+    dropout: float = 0.0
+    normalised: bool = False  # rates are a distribution over the open gaps (fixed length)
+    mean_length: float = 100.0  # of the training texts: the scale of the rates at the start
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads or (self.width // self.heads) % 2:
+            raise ValueError(
+                f"width {self.width} cannot be split into {self.heads} heads of even size"
+            )
+        if self.norm not in ("layer", "rms"):
+            raise ValueError(f"the norm must be 'layer' or 'rms': got '{self.norm}'")
+        if self.vocabulary < 1:
+            raise ValueError(f"a vocabulary of {self.vocabulary} has no tokens")
+
+    @property
+    def padded_vocabulary(self) -> int:
+        """The vocabulary rounded up to a multiple of 128: several times faster on a GPU."""
+        return -(-self.vocabulary // 128) * 128
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named size. The paper narrows the feed-forward where there is time, to keep the count."""
+
+    layers: int
+    width: int
+    heads: int
+    feed_forward: int  # without time
+    feed_forward_timed: int
+    norm: str = "layer"
+    gated: bool = False
+
+    def config(self, vocabulary: int, timed: bool) -> ModelConfig:
+        """The network of this size, told the time or not."""
+        return ModelConfig(
+            vocabulary=vocabulary,
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            feed_forward=self.feed_forward_timed if timed else self.feed_forward,
+            condition=self.width // 6 if timed else None,
+            norm=self.norm,
+            gated=self.gated,
+            normalised=not timed,
+        )
+
+
+PRESETS = {
+    "tiny": Preset(4, 192, 6, 768, 672),
+    "mini": Preset(6, 256, 8, 1024, 896),
+    "small": Preset(12, 768, 12, 3072, 2688),
+    "medium": Preset(24, 1024, 16, 4096, 3584),
+    "large": Preset(36, 1280, 20, 5120, 4480),
+    "xl": Preset(20, 1792, 14, 7168, 6656, norm="rms", gated=True),
+}
+
+
+def preset(name: str, vocabulary: int, timed: bool, dropout: float = 0.0) -> ModelConfig:
+    """The configuration of a named size.
+
+    Raises:
+        ValueError: for an unknown name, with the nearest known one.
+    """
+    if name not in PRESETS:
+        near = get_close_matches(name, PRESETS, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(PRESETS)}"
+        raise ValueError(f"there is no preset '{name}': {hint}")
+    return replace(PRESETS[name].config(vocabulary, timed), dropout=dropout)

@@ -1,0 +1,1 @@
+"""Named settings of training runs, in TOML."""

@@ -1,0 +1,63 @@
+"""The one loss of every method: rates against counts, token softmax against sparse targets."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from didlm.data.batch import Batch
+from didlm.kernels.token_loss import token_loss
+from didlm.model.transformer import Network
+from didlm.objectives import sparse
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The cost of a batch in nats, summed over its documents, and where it comes from."""
+
+    total: Tensor  # what is minimised, the constant included: the bound
+    tokens: Tensor  # which tokens are missing
+    rates: Tensor  # how many, and where
+    log_rate: Tensor  # [T] detached
+    log_prob: Tensor  # [K] detached
+
+
+def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
+    """Run the network on a batch and cost it (Eq. factored-dise, Eq. dice).
+
+    Args:
+        network: the network.
+        batch: what to read, and the targets.
+        scale: the loss scale of fp16 training, which enters before gradients are made 16-bit.
+    """
+    hidden = network(batch.x_t, batch.deleted, batch.longest)
+    log_rate = network.log_rate(hidden, batch.deleted, batch.x_t.sequence)
+    if network.config.normalised:
+        # A distribution over the open gaps; the constant has the number of missing tokens.
+        log_rate = sparse.normalise(log_rate, torch.ones_like(batch.deleted), batch.x_t)
+        rates = -(batch.count * log_rate.masked_fill(~batch.x_t.open, 0)).sum()
+    else:
+        log_rate = log_rate.masked_fill(~batch.x_t.open, 0)  # else 0 * exp(overflow)
+        rates = (batch.count_weight * log_rate.exp() - batch.count * log_rate).sum()
+    tokens, log_prob = token_loss(
+        hidden[batch.target_rows],
+        network.token_head.to(hidden.dtype),
+        batch.row,
+        batch.token,
+        batch.target,
+        network.config.vocabulary,
+        scale,
+    )
+    total = tokens + rates + batch.constant.sum()
+    return Loss(total, tokens.detach(), rates.detach(), log_rate.detach(), log_prob)
+
+
+def document_costs(loss: Loss, batch: Batch, normalised: bool) -> Tensor:
+    """The cost of each sequence of a batch [S], in nats."""
+    sequence, log_rate = batch.x_t.sequence, loss.log_rate.masked_fill(~batch.x_t.open, 0)
+    rows = -batch.count * log_rate
+    if not normalised:
+        rows = rows + batch.count_weight * log_rate.exp()
+    cost = batch.constant.clone().index_add_(0, sequence, rows)
+    tokens = -batch.target * loss.log_prob.masked_fill(batch.target == 0, 0)
+    return cost.index_add_(0, sequence[batch.target_rows[batch.row]], tokens)

@@ -1,0 +1,105 @@
+"""What a run tells its user: a live display or plain lines on the screen, metrics on disk."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+PLAIN_EVERY = 10.0  # seconds between two lines
+
+
+class Reporter:
+    """Shows and records the metrics of a run."""
+
+    def __init__(self, folder: Path, steps: int, started_at: int = 0) -> None:
+        self._file = (folder / "metrics.jsonl").open("a", encoding="utf-8")
+        self._board = _tensorboard(folder)
+        self.console = Console(file=sys.stderr, highlight=False)
+        self._live = (
+            Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=20),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            if self.console.is_terminal
+            else None
+        )
+        self._task = (
+            self._live.add_task("training", total=steps, completed=started_at)
+            if self._live
+            else None
+        )
+        self._steps, self._first_step = steps, started_at
+        self._started = self._last_line = time.perf_counter()
+
+    def __enter__(self) -> "Reporter":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+        if self._board:
+            self._board.close()
+        self._file.close()
+
+    def step(self, step: int, metrics: dict[str, float]) -> None:
+        """A training step has been taken."""
+        self._record("train", step, metrics)
+        line = (
+            f"loss {metrics['loss']:.2f}  {metrics['tokens_per_second']:,.0f} tokens/s  "
+            f"waiting {100 * metrics['waiting']:.0f} %  {metrics['memory_mib']:,.0f} MiB"
+        )
+        if self._live and self._task is not None:
+            self._live.update(self._task, completed=step, description=line)
+            return
+        now = time.perf_counter()
+        if now - self._last_line >= PLAIN_EVERY or step == self._steps:
+            self._last_line = now
+            left = (now - self._started) / (step - self._first_step) * (self._steps - step)
+            self.say(f"step {step}/{self._steps}  {line}  {left:.0f} s left")
+
+    def validation(self, step: int, metrics: dict[str, float], sentence: str) -> None:
+        """The model has been validated."""
+        self._record("valid", step, metrics)
+        self.say(f"step {step}: {sentence}")
+
+    def say(self, sentence: str) -> None:
+        """Print a line."""
+        self.console.print(sentence, soft_wrap=True, markup=False)
+
+    def _record(self, kind: str, step: int, metrics: dict[str, float]) -> None:
+        self._file.write(json.dumps({"kind": kind, "step": step, **metrics}) + "\n")
+        self._file.flush()
+        if self._board:
+            for name, value in metrics.items():
+                self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "tensorboard"))

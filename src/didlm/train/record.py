@@ -1,0 +1,88 @@
+"""What is written down about a run: its settings, its surroundings, and the card of its model."""
+
+import json
+import platform
+import subprocess
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import didlm
+from didlm.pretrained import write_text
+from didlm.train.prepare import Prepared
+from didlm.train.settings import Settings
+
+
+def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: Prepared) -> None:
+    """Write run.json: everything needed to do the same again, and to know where it was done."""
+    (folder / "samples").mkdir(exist_ok=True)
+    run = {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["didlm", *sys.argv[1:]]),
+        "settings": asdict(settings),
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "data": {
+            "training_documents": len(prepared.train),
+            "training_tokens": len(prepared.train.tokens),
+            "validation_documents": len(prepared.valid),
+            "vocabulary": prepared.tokenizer.vocabulary,
+            "tokenizer": prepared.tokenizer.fingerprint(),
+        },
+        "versions": {
+            "didlm": didlm.__version__,
+            "commit": _commit(),
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in ("torch", "numpy", "numba", "tokenizers")},
+        },
+        "hardware": {
+            "machine": platform.platform(),
+            "threads": torch.get_num_threads(),
+            "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        },
+    }
+    write_text(folder / "run.json", json.dumps(run, indent=2) + "\n")
+
+
+def model_card(settings: Settings, prepared: Prepared, metrics: dict[str, float] | None) -> str:
+    """The README.md of a model folder."""
+    data = Path(settings.data).name if settings.data else "the stories embedded in didlm"
+    lines = [
+        "---",
+        "library_name: didlm",
+        "tags: [diffusion, insertion, text-generation]",
+        "---",
+        "",
+        "# A deletion-insertion diffusion language model",
+        "",
+        f"Trained by didlm {didlm.__version__} on {data}: {len(prepared.train):,} documents, "
+        f"{len(prepared.train.tokens):,} tokens, vocabulary {prepared.tokenizer.vocabulary:,}.",
+        "",
+    ]
+    if metrics:
+        lines += [
+            "| bound on unseen documents | |",
+            "|---|---|",
+            f"| nats per document | {metrics['nats_per_document']:.3f} ± {metrics['stderr']:.3f} |",
+            f"| nats per token | {metrics['nats_per_token']:.4f} |",
+            f"| bits per byte | {metrics['bits_per_byte']:.4f} |",
+            "",
+        ]
+    lines += ["```python", "import didlm", "", "didlm.load('PATH').generate(4)", "```", ""]
+    lines += ["## Settings", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in asdict(settings).items() if name != "data"]
+    return "\n".join(lines) + "\n"
+
+
+def _commit() -> str:
+    """The commit of the checkout that didlm runs from, if it does."""
+    where = Path(__file__).parent
+    command = ["git", "-C", str(where), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

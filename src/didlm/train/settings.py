@@ -1,0 +1,154 @@
+"""All settings of a training run, in one place, from recipes and the command line."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+METHODS = ("did", "did-fixed")
+PRECISIONS = ("fp32", "bf16", "fp16")
+WEIGHTINGS = ("bound", "simple")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training run. Every field can be set by a recipe and by `--set name=value`."""
+
+    # what
+    method: str = "did"
+    preset: str = "tiny"
+    data: str = ""  # a .txt or .jsonl file; empty for the embedded stories
+    valid: str = "0.05"  # a file, or the fraction of the documents to split off
+    tokenizer: str = ""  # a file or folder; empty to train a byte-level BPE on the data
+    vocabulary: int = 4096  # of a tokenizer trained here
+    column: str = "text"  # of .jsonl files
+    separator: str = "<|endoftext|>"  # between the documents of .txt files
+    max_length: int = 1024  # documents are cut to so many tokens
+    fixed_length: int = 1024  # tokens in each chunk, for did-fixed
+    # how
+    steps: int = 1000
+    batch: int = 64  # documents per optimiser step
+    accumulate: int = 1  # batches into which such a step is divided
+    optimiser: str = "adamw"  # or muon
+    learning_rate: float = 1e-3
+    warmup: int = 100
+    schedule: str = "wsd"  # constant, cosine or wsd
+    decay: float = 0.3  # share of the steps in which wsd falls
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    average: float = 0.999  # decay of the moving average of the weights
+    dropout: float = 0.0
+    given_share: float = 0.333  # of the examples, in which part of the text is given
+    weighting: str = "bound"  # or simple
+    precision: str = "fp32"
+    compile: bool = False
+    checkpointing: bool = False  # recompute activations to save memory
+    # where and when
+    seed: int = 0
+    device: str = "cpu"
+    workers: int = 0
+    validate_every: int = 500
+    valid_documents: int = 200  # at most
+    valid_draws: int = 4
+    samples: int = 4  # written at each validation
+    sample_steps: int = 64
+    log_every: int = 10
+    bad_steps: int = 5  # non-finite steps in a row that end the run
+
+    def __post_init__(self) -> None:
+        _one_of("method", self.method, METHODS)
+        _one_of("precision", self.precision, PRECISIONS)
+        _one_of("weighting", self.weighting, WEIGHTINGS)
+        _one_of("optimiser", self.optimiser, ("adamw", "muon"))
+        _one_of("schedule", self.schedule, ("constant", "cosine", "wsd"))
+        for name in (
+            "steps",
+            "batch",
+            "accumulate",
+            "vocabulary",
+            "max_length",
+            "fixed_length",
+            "validate_every",
+            "valid_documents",
+            "valid_draws",
+            "log_every",
+            "bad_steps",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
+        for name in ("dropout", "given_share", "average", "decay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie between 0 and 1: got {getattr(self, name)}")
+        if self.batch % self.accumulate:
+            raise ValueError(
+                f"batch {self.batch} cannot be divided into {self.accumulate} equal parts"
+            )
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive: got {self.learning_rate}")
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all texts have one length."""
+        return self.method == "did-fixed"
+
+    def changed(self, values: Mapping[str, Any]) -> "Settings":
+        """The settings with some replaced; text is read as the field's type.
+
+        Raises:
+            ValueError: for an unknown name, with the nearest known one, or a value of another type.
+        """
+        types = {field.name: type(field.default) for field in fields(self)}
+        read = {}
+        for name, value in values.items():
+            if name not in types:
+                near = get_close_matches(name, types, 1)
+                hint = f": did you mean '{near[0]}'?" if near else ""
+                raise ValueError(f"there is no setting '{name}'{hint}")
+            read[name] = _read(name, value, types[name])
+        return replace(self, **read)
+
+
+def recipe(name: str) -> dict[str, Any]:
+    """The settings in a recipe: the name of a shipped one, or a .toml file.
+
+    Raises:
+        ValueError: if there is no such recipe, or the file is no TOML.
+    """
+    shipped = {
+        file.name.removesuffix(".toml"): file
+        for file in resources.files("didlm.recipes").iterdir()
+        if file.name.endswith(".toml")
+    }
+    try:
+        text = (shipped[name] if name in shipped else Path(name)).read_text(encoding="utf-8")
+        return tomllib.loads(text)
+    except (OSError, UnicodeDecodeError):
+        known = ", ".join(sorted(shipped))
+        raise ValueError(f"'{name}' is neither a recipe ({known}) nor a file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"the recipe {name} is not TOML: {error}") from None
+
+
+def _read(name: str, value: Any, kind: type) -> Any:
+    if kind is bool and isinstance(value, str):
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"{name} must be true or false: got '{value}'")
+        return value.lower() == "true"
+    if kind is str:
+        return str(value)
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        words = {int: "a whole number", float: "a number", bool: "true or false"}
+        raise ValueError(f"{name} must be {words[kind]}: got '{value}'") from None
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}: got '{value}'")
