@@ -13,14 +13,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_the_demo_shows_the_papers_example_deletion_and_targets() -> None:
-    result = run("demo")
+def test_explain_shows_the_papers_example_deletion_and_targets() -> None:
+    result = run("explain")
     assert result.returncode == 0
     assert "N = 5" in result.stdout
     assert "t = 0.500   <BOS>" in result.stdout
     assert "a 0.4   b 0.6   g 0.2" in result.stdout
-    assert run("demo").stdout == result.stdout
-    assert run("demo", "--seed", "1").stdout != result.stdout
+    assert run("explain").stdout == result.stdout
+    assert run("explain", "--seed", "1").stdout != result.stdout
 
 
 def test_align_shows_targets() -> None:
@@ -37,14 +37,67 @@ def test_align_shows_targets() -> None:
     [
         (["align", "a b", "c"], "didlm: 'c' is not contained in 'a b'"),
         (["demo", "--seed", "-1"], "--seed"),
+        (["demo", "--steps", "0"], "steps must be at least 1: got 0"),
+        (["generate", "--model", "nowhere"], "nowhere is not a model: it has no config.json"),
+        (["train", "--out", "x", "--data", "no.txt"], "no.txt"),
+        (["train", "--out", "x", "--preset", "huge"], "there is no preset 'huge'"),
+        (["train", "--out", "x", "--set", "stepz=3"], "no setting 'stepz': did you mean 'steps'?"),
+        (["train", "--out", "x", "--set", "steps"], "--set takes NAME=VALUE: got 'steps'"),
+        (["train", "--out", "x", "--recipe", "cake"], "'cake' is neither a recipe"),
+        (["train", "--out", "x", "--device", "abacus"], "there is no device 'abacus'"),
+        (["train", "--out", "x", "--method", "gan"], "method must be one of did, did-fixed"),
         (["nonsense"], "nonsense"),
     ],
 )
-def test_bad_input_gets_a_sentence_and_exit_code_2(arguments, sentence) -> None:
+def test_bad_input_gets_a_sentence_and_exit_code_2(
+    arguments, sentence, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.returncode == 2
     assert sentence in result.stderr
     assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())  # nothing half-written
+
+
+BAD_DATA = {
+    "empty": (b"", "empty"),
+    "latin": (b'{"text": "caf\xe9"}\n', "UTF-8"),
+    "blank": (b'{"text": "  "}\n', "no documents"),
+    "column": (b'{"words": "a b"}\n', "'text'"),
+    "json": (b"{text: 1}\n", "line 1"),
+}
+
+
+@pytest.mark.parametrize(("content", "word"), BAD_DATA.values(), ids=BAD_DATA.keys())
+def test_bad_data_gets_a_sentence_and_exit_code_2(content, word, tmp_path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out"
+    data.write_bytes(content)
+    result = run("train", "--data", str(data), "--out", str(out), "--steps", "1")
+    assert result.returncode == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert word in result.stderr
+    assert not out.exists()
+
+
+def test_train_then_generate_as_a_user_would(tmp_path) -> None:
+    data, out = tmp_path / "texts.txt", tmp_path / "model"
+    data.write_text("<|endoftext|>".join(f"the fox number {n} runs" for n in range(60)))
+    result = run(
+        "train", "--preset", "tiny", "--data", str(data), "--steps", "4", "--out", str(out),
+        "--seed", "1", "--device", "cpu", "--valid", "0.2", "--set", "batch=4",
+        "--set", "valid_documents=3",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "bits per byte" in result.stderr
+    first, second = (
+        run("generate", "--model", str(out), "--num", "2", "--steps", "8") for _ in "ab"
+    )
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    again = run("train", "--data", str(data), "--steps", "1", "--out", str(out))
+    assert again.returncode == 2
+    assert "holds a model already" in again.stderr
 
 
 def test_version() -> None:

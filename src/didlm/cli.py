@@ -33,13 +33,33 @@ def _options(
 
 
 @app.command()
-def demo(seed: Annotated[int, typer.Option(min=0, help="Seed of the deletions.")] = 0) -> None:
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the model.")] = Path("runs/demo"),
+    steps: Annotated[int | None, typer.Option(help="Training steps; fewer are quicker.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+) -> None:
+    """See the exact core at work, then train a tiny model from nothing and let it write."""
+    from rich.console import Console
+
+    from didlm.demo import free_folder, show_core, show_training
+    from didlm.train.settings import Settings, recipe
+
+    settings = Settings().changed(recipe("demo") | {"seed": seed})
+    if steps is not None:
+        settings = settings.changed({"steps": steps, "validate_every": steps})
+    console = Console(highlight=False)
+    show_core(console, seed)
+    show_training(console, settings, free_folder(out))
+
+
+@app.command()
+def explain(seed: Annotated[int, typer.Option(min=0, help="Seed of the deletions.")] = 0) -> None:
     """See the exact core at work on a sentence."""
     from rich.console import Console
 
-    from didlm.demo import show_demo
+    from didlm.demo import show_core
 
-    show_demo(Console(highlight=False), seed)
+    show_core(Console(highlight=False), seed)
 
 
 @app.command()

@@ -1,6 +1,9 @@
-"""The core at work, for the eyes: what `didlm demo` and `didlm align` print."""
+"""For the eyes: what `didlm demo`, `didlm explain` and `didlm align` print."""
 
+import json
+import time
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -14,6 +17,10 @@ from didlm.alignment import (
     insertion_targets_reference,
     leftmost_occurrence,
 )
+from didlm.data import stories
+from didlm.train.curve import draw_curve
+from didlm.train.loop import train
+from didlm.train.settings import Settings
 
 SENTENCE = (
     "the fox saw the moon and the moon saw the fox , and the fox said that the moon was the moon ."
@@ -27,7 +34,45 @@ def encode(words: list[str], *more: list[str]) -> tuple[list[str], list[list[int
     return vocabulary, [[number[word] for word in part] for part in (words, *more)]
 
 
-def show_demo(console: Console, seed: int) -> None:
+def show_training(console: Console, settings: Settings, folder: Path) -> None:
+    """Train on the embedded stories; set the bound beside the truth; let the model write."""
+    entropy = stories.entropy()
+    _heading(console, "Training a tiny model on stories whose entropy is known")
+    console.print(
+        f"The stories come from a grammar: {entropy:.1f} nats each, and no model can do better.\n"
+        f"For example: {stories.training_stories(1, settings.seed)[0]}\n",
+        soft_wrap=True,
+    )
+    started = time.perf_counter()
+    model = train(settings, folder)
+    seconds = time.perf_counter() - started
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    bounds = [m["nats_per_document"] for m in map(json.loads, lines) if m["kind"] == "valid"]
+    _heading(console, "\nWhat it writes now")
+    for text in model.generate(3, settings.sample_steps, settings.seed):
+        console.print(text + "\n", soft_wrap=True, markup=False)
+    _heading(console, "How far from the truth")
+    console.print(
+        f"bound on unseen stories   {min(bounds):6.1f} nats a story, after {seconds:.0f} s\n"
+        f"exact entropy             {entropy:6.1f} nats a story\n"
+        f"ratio                     {min(bounds) / entropy:6.2f}\n"
+    )
+    picture = draw_curve(folder, entropy)
+    if picture:
+        console.print(f"The loss curve is in {picture}, the model in {folder}.")
+    console.print(f"Let it write more:  didlm generate --model {folder} --num 4", soft_wrap=True)
+
+
+def free_folder(wanted: Path) -> Path:
+    """The folder itself if it is new, else the first of wanted-2, wanted-3, ... that is."""
+    folder, number = wanted, 1
+    while folder.exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    return folder
+
+
+def show_core(console: Console, seed: int) -> None:
     """The paper's example, a sentence losing its words, and the exact targets of one state."""
     _show_papers_example(console)
     words = SENTENCE.split()
@@ -41,7 +86,7 @@ def show_demo(console: Console, seed: int) -> None:
     console.print(
         f"The windowed algorithm and the paper's dynamic programme differ by {difference:.0e}.\n"
     )
-    console.print("Try your own:  didlm align 'b a b g b a g' 'b a g'")
+    console.print("Try your own:  didlm align 'b a b g b a g' 'b a g'\n")
 
 
 def show_targets(console: Console, words: list[str], left: list[str]) -> None:

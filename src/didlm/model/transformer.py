@@ -164,9 +164,8 @@ class TimeCondition(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(TIME_FEATURES, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU()
-        )
+        self.features_in = nn.Linear(TIME_FEATURES, width)
+        self.condition_out = nn.Linear(width, width)
 
     def forward(self, deleted: Tensor) -> Tensor:
         """Vectors [S, width]."""
@@ -176,7 +175,8 @@ class TimeCondition(nn.Module):
         # log u runs to about -10 in training: the same frequencies on a tenth of it.
         phase = torch.cat([u[:, None] * frequency, u.log()[:, None] * frequency / 10], -1)
         features = torch.cat([phase.sin(), phase.cos()], -1)
-        return self.layers(features)
+        features = features.to(self.features_in.weight.dtype)
+        return silu(self.condition_out(silu(self.features_in(features))))
 
 
 def rotary_angles(position: Tensor, channels: int) -> tuple[Tensor, Tensor]:

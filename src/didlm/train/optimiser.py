@@ -11,14 +11,16 @@ from didlm.train.settings import Settings
 def make_optimisers(network: nn.Module, settings: Settings) -> list[torch.optim.Optimizer]:
     """AdamW over all parameters alike, as in the paper; or Muon for the matrices inside.
 
-    Muon makes each update of a matrix orthogonal. Embeddings, heads and norms stay with AdamW;
-    updates are scaled alike, so one learning rate serves both.
+    Muon makes each update of a matrix orthogonal. Embeddings, heads and what time modulates stay
+    with AdamW; updates are scaled alike, so one learning rate serves both.
     """
     named = list(network.named_parameters())
     inner = [
         parameter
         for name, parameter in named
-        if settings.optimiser == "muon" and name.startswith("blocks.") and parameter.ndim == 2
+        if settings.optimiser == "muon"
+        and name.startswith("blocks.")
+        and name.endswith(("_in.weight", "_out.weight"))
     ]
     inside = {id(parameter) for parameter in inner}
     optimisers: list[torch.optim.Optimizer] = [

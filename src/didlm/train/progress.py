@@ -46,6 +46,7 @@ class Reporter:
         )
         self._steps, self._first_step = steps, started_at
         self._started = self._last_line = time.perf_counter()
+        self._bound = ""
 
     def __enter__(self) -> "Reporter":
         if self._live:
@@ -68,7 +69,8 @@ class Reporter:
         """A training step has been taken."""
         self._record("train", step, metrics)
         line = (
-            f"loss {metrics['loss']:.2f}  {metrics['tokens_per_second']:,.0f} tokens/s  "
+            f"loss {metrics['loss']:.2f}{self._bound}  "
+            f"{metrics['tokens_per_second']:,.0f} tokens/s  "
             f"waiting {100 * metrics['waiting']:.0f} %  {metrics['memory_mib']:,.0f} MiB"
         )
         if self._live and self._task is not None:
@@ -83,6 +85,7 @@ class Reporter:
     def validation(self, step: int, metrics: dict[str, float], sentence: str) -> None:
         """The model has been validated."""
         self._record("valid", step, metrics)
+        self._bound = f"  bound {metrics['nats_per_document']:.2f}"
         self.say(f"step {step}: {sentence}")
 
     def say(self, sentence: str) -> None:

@@ -1,0 +1,171 @@
+from dataclasses import fields
+from itertools import islice, pairwise
+
+import numpy as np
+import pytest
+
+from didlm.data.batch import Budget, fill, make_batch
+from didlm.data.loader import Corpus, Loader, budget_for
+from didlm.methods.did import DID, given_prefix, random_given
+from didlm.methods.examples import Examples
+
+RNG = np.random.default_rng(0)
+CORPUS = Corpus.of([RNG.integers(0, 9, n) for n in RNG.integers(0, 40, 57)])
+METHOD = DID(bos=0, given_share=0.3)
+BUDGET = Budget(sequences=20, rows=300, target_rows=120, targets=250)
+
+
+def assert_same(one: Examples, other: Examples) -> None:
+    for field in fields(Examples):
+        np.testing.assert_array_equal(
+            getattr(one, field.name), getattr(other, field.name), field.name
+        )
+
+
+def stream(count: int, chunk: int) -> list[Examples]:
+    texts = [CORPUS[number % len(CORPUS)] for number in range(count)]
+    return [
+        METHOD.training_examples(texts[i : i + chunk], range(i, min(i + chunk, count)), seed=5)
+        for i in range(0, count, chunk)
+    ]
+
+
+def test_examples_depend_on_seed_and_number_alone() -> None:
+    """However they are grouped when they are made."""
+    one, many = Examples.join(stream(120, 1)), Examples.join(stream(120, 50))
+    assert_same(one, many)
+
+
+def test_batches_hold_every_example_once_and_in_order_within_the_budget() -> None:
+    whole = Examples.join(stream(400, 32))
+    batches = list(fill(stream(400, 32), BUDGET))
+    assert_same(Examples.join(batches), whole)
+    assert len(batches) > 5
+    for batch in batches:
+        assert len(batch) <= BUDGET.sequences
+        assert len(batch.tokens) <= BUDGET.rows
+        assert len(np.unique(batch.row)) <= BUDGET.target_rows
+        assert len(batch.row) <= BUDGET.targets
+    for batch, following in pairwise(batches):
+        both = Examples.join([batch, following.part(0, 1)])
+        assert BUDGET.fits(both, 0) == len(batch)  # nothing was cut off early
+
+
+def test_an_example_too_large_for_any_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than a whole batch may hold"):
+        list(fill(stream(100, 32), Budget(sequences=5, rows=10, target_rows=10, targets=10)))
+
+
+def test_parts_and_joins_undo_each_other() -> None:
+    whole = Examples.join(stream(60, 60))
+    assert_same(Examples.join([whole.part(0, 13), whole.part(13, 13), whole.part(13, 60)]), whole)
+
+
+def batches(loader: Loader, count: int):
+    return list(islice(iter(loader), count))
+
+
+def test_a_loader_resumes_exactly() -> None:
+    straight = batches(Loader(CORPUS, METHOD, BUDGET, seed=1), 12)
+    first = Loader(CORPUS, METHOD, BUDGET, seed=1)
+    batches(first, 5)
+    resumed = batches(Loader(CORPUS, METHOD, BUDGET, seed=1, start=first.state), 7)
+    for one, other in zip(straight[5:], resumed, strict=True):
+        assert one.x_t.tokens.tolist() == other.x_t.tokens.tolist()
+        assert one.target.tolist() == other.target.tolist()
+        assert one.document.tolist() == other.document.tolist()
+
+
+def test_workers_change_nothing_and_are_safe_to_spawn() -> None:
+    here = batches(Loader(CORPUS, METHOD, BUDGET, seed=2), 6)
+    there = Loader(CORPUS, METHOD, BUDGET, seed=2, workers=2)
+    for one, other in zip(here, batches(there, 6), strict=True):
+        assert one.x_t.tokens.tolist() == other.x_t.tokens.tolist()
+        assert one.deleted.tolist() == other.deleted.tolist()
+    assert there.waited > 0
+
+
+def test_every_epoch_visits_every_document_once_in_an_order_of_its_own() -> None:
+    loader = Loader(CORPUS, DID(bos=0, weighting="simple"), BUDGET, seed=3)
+    dataset = loader._chunks.dataset
+    orders = [
+        [dataset._document(epoch * len(CORPUS) + place) for place in range(len(CORPUS))]
+        for epoch in range(2)
+    ]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(len(CORPUS)))
+    assert orders[0] != orders[1]
+
+
+def test_the_mean_over_documents_is_unbiased_under_the_budgets() -> None:
+    """Dividing by the planned count, long documents weigh what they should.
+
+    The statistic is the number of missing tokens, whose mean over states and documents is known.
+    """
+    method = DID(bos=0, weighting="simple")
+    loader = Loader(CORPUS, method, Budget(20, 200, 200, 400), seed=4)
+    total = seen = 0.0
+    for batch in loader:
+        total += float(batch.count.sum())
+        seen += batch.documents
+        if seen > 40 * len(CORPUS):
+            break
+    exact = np.diff(CORPUS.offsets).mean() / 2
+    spread = np.diff(CORPUS.offsets).std() + np.diff(CORPUS.offsets).mean() / 3
+    assert abs(total / seen - exact) < 5 * spread / np.sqrt(seen)
+
+
+def test_numbers_deleted_are_spread_evenly_over_consecutive_examples() -> None:
+    method = DID(bos=0, weighting="simple")
+    texts = [np.arange(1, 100)] * 64
+    examples = method.training_examples(texts, range(64), seed=0)
+    missing = np.add.reduceat(examples.count, examples.offsets[:-1])
+    gaps = np.diff(np.sort(np.append(missing, [0, 99])))
+    assert gaps.max() <= 4  # 64 points on 0..99: random ones would leave gaps of 7 and more
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_states_of_evaluation_weigh_one_document(fixed) -> None:
+    """With their weights, the numbers missing count each insertion once: sum_k (1/k) k = m."""
+    method = DID(bos=0, fixed_length=fixed)
+    text = np.arange(1, 31)
+    examples = method.evaluation_examples([text] * 40, range(40), seed=0, draws=5)
+    assert examples.count.sum() / 40 == pytest.approx(30, rel=1e-9)
+    assert len(examples) == 40 * (5 if fixed else 6)
+
+
+def test_given_text_is_kept_closed_and_without_targets() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        length = int(rng.integers(1, 15))
+        given = random_given(length, rng)
+        text = rng.integers(1, 5, length)
+        method = DID(bos=0)
+        free = int((given.spans == 0).sum())
+        some = method.corrupt(
+            [text], [given], [method._evaluation_noise(free, 1, rng)[-1]], [rng], np.array([0])
+        )
+        assert some.given.sum() == (given.spans != 0).sum()
+        np.testing.assert_array_equal(some.tokens[some.given], text[given.spans != 0])
+        assert (some.count[~some.open] == 0).all()
+        assert some.open[0] != given.starts_closed
+        assert some.open[-1] != given.ends_closed
+
+
+def test_prompts_close_the_gap_before_them() -> None:
+    given = given_prefix(5, 2)
+    assert given.starts_closed
+    assert given.spans.tolist() == [1, 1, 0, 0, 0]
+    assert not given_prefix(5, 0).starts_closed
+
+
+def test_a_batch_on_another_device_is_the_same_batch() -> None:
+    batch = make_batch(Examples.join(stream(5, 5)))
+    moved = batch.to("meta")
+    assert moved.x_t.tokens.device.type == moved.target.device.type == "meta"
+    assert moved.longest == batch.longest
+
+
+def test_budgets_leave_room_for_the_longest_document() -> None:
+    budget = budget_for(CORPUS, 8)
+    assert budget.rows >= CORPUS.longest + 1
+    assert budget.targets >= CORPUS.longest
