@@ -64,7 +64,7 @@ class Preset:
 
 
 PRESETS = {
-    "tiny": Preset(4, 128, 4, 512, 448),
+    "tiny": Preset(3, 128, 4, 512, 448),
     "mini": Preset(6, 256, 8, 1024, 896),
     "small": Preset(12, 768, 12, 3072, 2688),
     "medium": Preset(24, 1024, 16, 4096, 3584),
