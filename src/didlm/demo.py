@@ -1,6 +1,7 @@
 """For the eyes: what `didlm demo`, `didlm explain` and `didlm align` print."""
 
 import json
+import sys
 import time
 from itertools import combinations
 from pathlib import Path
@@ -60,7 +61,9 @@ def show_training(console: Console, settings: Settings, folder: Path) -> None:
     picture = draw_curve(folder, entropy)
     if picture:
         console.print(f"The loss curve is in {picture}, the model in {folder}.")
-    console.print(f"Let it write more:  didlm generate --model {folder} --num 4", soft_wrap=True)
+    console.print(
+        f"Let it write more:  {sys.argv[0]} generate --model {folder} --num 4", soft_wrap=True
+    )
 
 
 def free_folder(wanted: Path) -> Path:
