@@ -67,6 +67,7 @@ class Model:
             name: p.detach().cpu().contiguous() for name, p in self.network.state_dict().items()
         }
         save_file(weights, folder / "model.safetensors.tmp", metadata={"format": "pt"})
+        (folder / "model.safetensors.tmp").chmod(0o644)  # the library leaves it to the owner alone
         (folder / "model.safetensors.tmp").replace(folder / "model.safetensors")
         self.tokenizer.save(folder)
         config = {
