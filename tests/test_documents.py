@@ -23,7 +23,7 @@ def write(tmp_path):
     return write
 
 
-def refused(sentence):
+def assert_refused(sentence):
     return pytest.raises(ValueError, match=re.escape(sentence))
 
 
@@ -38,7 +38,7 @@ def test_a_text_file_without_a_separator_is_one_document(write) -> None:
 
 def test_the_separator_can_be_another(write) -> None:
     assert read_documents(write("a.txt", "a%b%%c"), separator="%") == ["a", "b", "c"]
-    with refused("the separator between documents is empty; give at least one character"):
+    with assert_refused("the separator between documents is empty; give at least one character"):
         read_documents(write("a.txt", "a"), separator="")
 
 
@@ -66,26 +66,28 @@ def test_a_byte_order_mark_is_not_part_of_the_text(write) -> None:
 
 
 def test_files_that_are_not_there_are_refused(tmp_path) -> None:
-    with refused(f"there is no file {tmp_path / 'a.txt'}"):
+    with assert_refused(f"there is no file {tmp_path / 'a.txt'}"):
         read_documents(tmp_path / "a.txt")
-    with refused(f"{tmp_path} is a folder; give the path of a file"):
+    with assert_refused(f"{tmp_path} is a folder; give the path of a file"):
         read_documents(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "txt", "a.gz", "a.csv.xz", "a.txt.zip"])
 def test_unknown_endings_are_refused(write, name) -> None:
-    with refused(f"{name}: its name must end with .txt or .jsonl, or with either of them and .gz"):
+    with assert_refused(
+        f"{name}: its name must end with .txt or .jsonl, or with either of them and .gz"
+    ):
         read_documents(write(name, "One."))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.xz"])
 def test_empty_files_are_refused(write, name) -> None:
-    with refused(f"{name} is empty"):
+    with assert_refused(f"{name} is empty"):
         read_documents(write(name, b""))
 
 
 def test_compressed_emptiness_is_refused(write) -> None:
-    with refused("a.txt.gz is empty"):
+    with assert_refused("a.txt.gz is empty"):
         read_documents(write("a.txt.gz", gzip.compress(b"")))
 
 
@@ -94,14 +96,14 @@ def test_compressed_emptiness_is_refused(write) -> None:
     [("a.txt", " \n"), ("a.txt", f"\n{SEPARATOR}\n"), ("a.jsonl", '{"text": ""}\n\n')],
 )
 def test_files_without_documents_are_refused(write, name, content) -> None:
-    with refused(f"{name} holds no documents: all of its text is whitespace"):
+    with assert_refused(f"{name} holds no documents: all of its text is whitespace"):
         read_documents(write(name, content))
 
 
 def test_text_that_is_not_utf8_is_refused(write) -> None:
-    with refused("a.txt is not UTF-8: byte 4 is 0xe9, counted from 0; convert it to UTF-8"):
+    with assert_refused("a.txt is not UTF-8: byte 4 is 0xe9, counted from 0; convert it to UTF-8"):
         read_documents(write("a.txt", "Une été?".encode("latin-1")))
-    with refused("byte 3 is 0xff, counted from 0 in what it decompresses to; convert"):
+    with assert_refused("byte 3 is 0xff, counted from 0 in what it decompresses to; convert"):
         read_documents(write("a.txt.gz", gzip.compress(b"One\xff")))
 
 
@@ -110,7 +112,7 @@ def test_damaged_compression_is_refused(write, ending, compress) -> None:
     good = compress(b"One." * 100)
     noise = good[:15] + bytes(byte ^ 255 for byte in good[15:])
     for content in (b"plain text", good[:-12], noise):
-        with refused(f"a.txt{ending} is damaged or no {ending} file"):
+        with assert_refused(f"a.txt{ending} is damaged or no {ending} file"):
             read_documents(write("a.txt" + ending, content))
 
 
@@ -131,7 +133,7 @@ def test_damaged_compression_is_refused(write, ending, compress) -> None:
 )
 def test_lines_that_hold_no_text_are_refused(write, line, sentence) -> None:
     path = write("a.jsonl", '{"text": "a"}\n' + line)
-    with refused(sentence.format(path=path)):
+    with assert_refused(sentence.format(path=path)):
         read_documents(path)
 
 
@@ -161,13 +163,15 @@ def test_the_split_is_the_same_on_every_machine() -> None:
 
 def test_impossible_splits_are_refused() -> None:
     for fraction in (0.0, 1.0, -0.1, float("nan")):
-        with refused(f"must lie between 0 and 1, both excluded: got {fraction}"):
+        with assert_refused(f"must lie between 0 and 1, both excluded: got {fraction}"):
             split_by_hash(["a", "b"], fraction)
-    with refused("splitting 3 documents at fraction 0.5 leaves none for validation; give more"):
+    with assert_refused(
+        "splitting 3 documents at fraction 0.5 leaves none for validation; give more"
+    ):
         split_by_hash(["a", "a", "g"], 0.5)
-    with refused("splitting 2 documents at fraction 0.5 leaves none for training"):
+    with assert_refused("splitting 2 documents at fraction 0.5 leaves none for training"):
         split_by_hash(["c", "d"], 0.5)
-    with refused("splitting 0 documents"):
+    with assert_refused("splitting 0 documents"):
         split_by_hash([], 0.5)
 
 
@@ -186,16 +190,16 @@ def test_chunks_are_the_documents_end_to_end_with_separators(token_lists, length
 
 
 def test_impossible_chunks_are_refused() -> None:
-    with refused(
+    with assert_refused(
         "the documents have 4 tokens with their separators, too few for one chunk of 5; "
         "give more text or shorter chunks"
     ):
         fixed_chunks([[1], [2]], 5, 0)
-    with refused("the documents have 0 tokens"):
+    with assert_refused("the documents have 0 tokens"):
         fixed_chunks([], 5, 0)
-    with refused("a chunk must have at least 1 token: got length 0"):
+    with assert_refused("a chunk must have at least 1 token: got length 0"):
         fixed_chunks([[1]], 0, 0)
-    with refused("the id of the separator is negative: -1"):
+    with assert_refused("the id of the separator is negative: -1"):
         fixed_chunks([[1]], 1, -1)
-    with refused("document 1 has a negative id, -3, at position 0"):
+    with assert_refused("document 1 has a negative id, -3, at position 0"):
         fixed_chunks([[1], [-3]], 1, 0)

@@ -27,7 +27,7 @@ def stories():
     return Tokenizer.train_bpe(STORIES, 300)
 
 
-def refused(sentence):
+def assert_refused(sentence):
     return pytest.raises(ValueError, match=re.escape(sentence))
 
 
@@ -230,60 +230,68 @@ def test_an_id_without_a_token_decodes_to_nothing() -> None:
 
 def test_two_tokens_with_one_id_are_refused() -> None:
     library = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 2}, []))
-    with refused("share the id 2"):
+    with assert_refused("share the id 2"):
         Tokenizer(library)  # BOS is added with the next id that the library believes free
 
 
 def test_ids_out_of_range_are_refused(stories) -> None:
     size = stories.vocabulary
-    with refused(f"id {size} at position 1 is not in the vocabulary; its ids are 0 to {size - 1}"):
+    with assert_refused(
+        f"id {size} at position 1 is not in the vocabulary; its ids are 0 to {size - 1}"
+    ):
         stories.decode([0, size])
-    with refused("id -1 at position 0 is not in the vocabulary"):
+    with assert_refused("id -1 at position 0 is not in the vocabulary"):
         stories.decode([-1])
-    with refused("id 5000000000 at position 0 is not in the vocabulary"):
+    with assert_refused("id 5000000000 at position 0 is not in the vocabulary"):
         stories.token_text(5_000_000_000)
-    with refused("ids must be integers: got float64"):
+    with assert_refused("ids must be integers: got float64"):
         stories.decode([0.5])
 
 
 def test_what_is_not_text_is_refused(stories) -> None:
-    with refused("text 1 has half of a surrogate pair, '\\ud800', at character 2"):
+    with assert_refused("text 1 has half of a surrogate pair, '\\ud800', at character 2"):
         stories.encode_batch(["fine", "ab\ud800"])
-    with refused("text 0 must be a string: got int"):
+    with assert_refused("text 0 must be a string: got int"):
         stories.encode(3)
     for method in (stories.encode_batch, stories.lossless):
-        with refused("expected a list of texts, got one text; put it into a list"):
+        with assert_refused("expected a list of texts, got one text; put it into a list"):
             method("one text")
 
 
 def test_impossible_trainings_are_refused() -> None:
-    with refused("a vocabulary of 256 is too small: 256 bytes and BOS take 257 ids"):
+    with assert_refused("a vocabulary of 256 is too small: 256 bytes and BOS take 257 ids"):
         Tokenizer.train_bpe(STORIES, 256)
-    with refused("there are no documents to train a tokenizer on"):
+    with assert_refused("there are no documents to train a tokenizer on"):
         Tokenizer.train_bpe([], 300)
-    with refused("expected a list of texts, got one text"):
+    with assert_refused("expected a list of texts, got one text"):
         Tokenizer.train_bpe(STORIES[0], 300)
 
 
 def test_saving_into_a_file_is_refused(stories, tmp_path) -> None:
     (tmp_path / "file").touch()
-    with refused(f"cannot save a tokenizer in {tmp_path / 'file'}: it is a file, not a folder"):
+    with assert_refused(
+        f"cannot save a tokenizer in {tmp_path / 'file'}: it is a file, not a folder"
+    ):
         stories.save(tmp_path / "file")
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "merges.txt", "vocab.txt", "x"])
 def test_files_that_are_not_there_are_refused(tmp_path, name) -> None:
     missing = "vocab.json" if name == "merges.txt" else name
-    with refused(f"there is no file {tmp_path / missing}"):
+    with assert_refused(f"there is no file {tmp_path / missing}"):
         Tokenizer.load(tmp_path / name)
 
 
 def test_folders_without_one_tokenizer_are_refused(tmp_path) -> None:
-    with refused(f"there is no tokenizer in {tmp_path}; it must hold tokenizer.json, a pair of"):
+    with assert_refused(
+        f"there is no tokenizer in {tmp_path}; it must hold tokenizer.json, a pair of"
+    ):
         Tokenizer.load(tmp_path)
     write_gpt2(tmp_path, "gpt2.")
     write_bert(tmp_path, "bert.")
-    with refused("more than one tokenizer: bert.vocab.txt, gpt2.vocab.json; give the path of one"):
+    with assert_refused(
+        "more than one tokenizer: bert.vocab.txt, gpt2.vocab.json; give the path of one"
+    ):
         Tokenizer.load(tmp_path)
 
 
@@ -291,14 +299,16 @@ def test_half_of_a_pair_is_refused(tmp_path) -> None:
     write_gpt2(tmp_path)
     (tmp_path / "merges.txt").rename(tmp_path / "elsewhere")
     for path in (tmp_path, tmp_path / "vocab.json"):
-        with refused(
+        with assert_refused(
             f"there is no {tmp_path / 'merges.txt'}, without which {tmp_path / 'vocab.j'}"
         ):
             Tokenizer.load(path)
     (tmp_path / "elsewhere").rename(tmp_path / "merges.txt")
     (tmp_path / "vocab.json").unlink()
     for path in (tmp_path, tmp_path / "merges.txt"):
-        with refused(f"there is no {tmp_path / 'vocab.json'}, without which {tmp_path / 'merges'}"):
+        with assert_refused(
+            f"there is no {tmp_path / 'vocab.json'}, without which {tmp_path / 'merges'}"
+        ):
             Tokenizer.load(path)
 
 
@@ -337,5 +347,5 @@ def test_half_of_a_pair_is_refused(tmp_path) -> None:
 def test_what_is_not_a_tokenizer_is_refused(tmp_path, name, content, sentence) -> None:
     write_gpt2(tmp_path)
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    with refused(sentence.format(folder=tmp_path)):
+    with assert_refused(sentence.format(folder=tmp_path)):
         Tokenizer.load(tmp_path / name)
