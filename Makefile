@@ -16,7 +16,7 @@ PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check --cons
 .PHONY: help setup demo test test-long lint bench clean
 
 help:
-	@echo "make demo       set up, then see the exact core at work"
+	@echo "make demo       set up, then train a tiny model from nothing and let it write"
 	@echo "make test       set up, then run all tests and linting"
 	@echo "make test-long  the tests that take minutes"
 	@echo "make lint       formatting, linting and types only"

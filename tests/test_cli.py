@@ -46,6 +46,9 @@ def test_align_shows_targets() -> None:
         (["train", "--out", "x", "--recipe", "cake"], "'cake' is neither a recipe"),
         (["train", "--out", "x", "--device", "abacus"], "there is no device 'abacus'"),
         (["train", "--out", "x", "--method", "gan"], "method must be one of did, did-fixed"),
+        (["train", "--out", "x", "--seed", "-1"], "seed must not be negative: got -1"),
+        (["train", "--out", "x", "--set", "average=1"], "average must be at least 0 and below 1"),
+        (["train", "--out", "x", "--valid", "0.1"], "valid goes with data"),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -97,7 +100,52 @@ def test_train_then_generate_as_a_user_would(tmp_path) -> None:
     assert first.stdout == second.stdout
     again = run("train", "--data", str(data), "--steps", "1", "--out", str(out))
     assert again.returncode == 2
-    assert "holds a model already" in again.stderr
+    assert "holds a run already" in again.stderr
+    wrong = run("generate", "--model", str(out), "--device", "abacus")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "didlm: there is no device 'abacus' on this machine\n",
+    )
+    blocked = run("train", "--data", str(data), "--steps", "1", "--out", str(data / "below"))
+    assert blocked.returncode == 2
+    assert len(blocked.stderr.strip().splitlines()) == 1
+
+
+def test_one_long_document_is_for_chunks(tmp_path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("the fox sees the owl and the owl sees the moon. " * 200)
+    result = run("train", "--data", str(book), "--out", str(tmp_path / "a"), "--steps", "1")
+    assert result.returncode == 2
+    assert "is one document" in result.stderr
+    settings = ["--set", "fixed_length=16", "--set", "batch=2", "--set", "valid_documents=2"]
+    result = run(
+        "train", "--method", "did-fixed", "--data", str(book), "--out", str(tmp_path / "b"),
+        "--steps", "2", *settings,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    result = run(
+        "train", "--method", "did-fixed", "--data", str(book), "--out", str(tmp_path / "c"),
+        "--steps", "2",
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "validation data" in result.stderr
+    assert "fixed_length" in result.stderr
+
+
+def test_a_short_demo(tmp_path) -> None:
+    result = run("demo", "--steps", "3", "--out", str(tmp_path / "demo"))
+    assert result.returncode == 0, result.stderr
+    assert "exact entropy               58.4 nats a story" in result.stdout
+    assert (tmp_path / "demo" / "curve.png").stat().st_size > 10_000
+
+
+@pytest.mark.long
+def test_the_demo_comes_within_twice_the_entropy(tmp_path) -> None:
+    command = [sys.executable, "-c", "from didlm.cli import main; main()", "demo"]
+    command += ["--out", str(tmp_path / "demo")]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
+    ratio = float(result.stdout.split("ratio")[1].split()[0])
+    assert ratio < 2
 
 
 def test_version() -> None:

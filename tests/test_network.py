@@ -4,13 +4,14 @@ import torch
 
 from didlm.data.batch import Budget, fill, make_batch
 from didlm.kernels.attention import attention_plain, packed_attention
+from didlm.laboratory import bounds
+from didlm.loss import batch_loss, sequence_costs
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
 from didlm.model.config import PRESETS, ModelConfig, preset
 from didlm.model.transformer import Network, non_embedding_parameters
 from didlm.objectives import dense
 from didlm.packed import pack
-from didlm.train.loss import batch_loss, document_costs
 
 VOCABULARY = 7
 
@@ -110,12 +111,12 @@ def test_the_network_reads_time_given_and_open() -> None:
 def test_batch_composition_does_not_change_a_sequences_cost(fixed) -> None:
     network, some = small_network(timed=not fixed), examples(fixed)
     batch = double_batch(some)
-    together = document_costs(batch_loss(network, batch), batch, fixed)
+    together = sequence_costs(batch_loss(network, batch), batch)
     for s in range(len(some)):
         one = double_batch(some.part(s, s + 1))
         alone = batch_loss(network, one)
         torch.testing.assert_close(together[s], alone.total.detach())
-        torch.testing.assert_close(document_costs(alone, one, fixed)[0], alone.total.detach())
+        torch.testing.assert_close(sequence_costs(alone, one)[0], alone.total.detach())
 
 
 @pytest.mark.parametrize("fixed", [False, True])
@@ -148,7 +149,9 @@ def test_loss_and_gradients_are_those_of_the_dense_objective(fixed) -> None:
     torch.testing.assert_close(loss, total)
     dense_gradients = torch.autograd.grad(total, list(network.parameters()), allow_unused=True)
     for one, other in zip(sparse_gradients, dense_gradients, strict=True):
-        if one is not None and other is not None:
+        # A network without time does not use u, and neither objective must.
+        assert (one is None) == (other is None)
+        if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
 
 
@@ -169,6 +172,35 @@ def test_total_loss_and_gradient_do_not_depend_on_the_budget() -> None:
     for total, gradients in results[1:]:
         assert total == pytest.approx(results[0][0], rel=1e-9)
         torch.testing.assert_close(gradients, results[0][1], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["dise", "dice"])
+@pytest.mark.parametrize("kind", ["evaluation", "training"])
+def test_the_estimated_bound_is_the_exact_one(fixed, kind) -> None:
+    """Draws, weights, targets, network and loss together against the laboratory."""
+    network, text, many = small_network(timed=not fixed, seed=4), (1, 2, 1, 1), 1500
+
+    def scores(state, u):
+        batch = pack([state] * len(u), bos=0)
+        hidden = network(batch, u, len(state) + 1)
+        rates = network.log_rate(hidden, u, batch.sequence).exp()
+        tokens = (hidden @ network.token_head.T)[:, :VOCABULARY].softmax(-1)
+        return (rates[:, None] * tokens).view(len(u), len(state) + 1, VOCABULARY)
+
+    with torch.no_grad():
+        cost = bounds.dice if fixed else bounds.dise
+        exact = bounds.over_time(cost, scores, text, VOCABULARY)
+        method, texts = DID(bos=0, fixed_length=fixed, untouched_share=0.4), [np.array(text)] * many
+        if kind == "evaluation":
+            some = method.evaluation_examples(texts, range(many), seed=3, draws=2)
+        else:
+            some = method.training_examples(texts, range(many), seed=3)
+        batch = double_batch(some)
+        costs = sequence_costs(batch_loss(network, batch), batch).numpy()
+    estimates = np.bincount(some.number, costs)
+    error = estimates.std() / np.sqrt(many)
+    assert abs(estimates.mean() - exact) < 4.5 * error
+    assert error < 0.05 * exact
 
 
 def test_training_starts_at_the_prior() -> None:

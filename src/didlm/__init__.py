@@ -12,7 +12,22 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("alignment", "deletion", "given", "laboratory", "objectives", "packed", "schedule")
+_SUBMODULES = (
+    "alignment",
+    "data",
+    "deletion",
+    "evaluate",
+    "generate",
+    "given",
+    "laboratory",
+    "loss",
+    "methods",
+    "model",
+    "objectives",
+    "packed",
+    "schedule",
+    "train",
+)
 _PRETRAINED = ("Model", "load")
 __all__ = ["__version__", *_SUBMODULES, *_PRETRAINED]
 

@@ -143,8 +143,10 @@ def main() -> None:
     """
     try:
         app()
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         if os.environ.get("DIDLM_DEBUG"):
             raise
-        print(f"didlm: {error}", file=sys.stderr)
+        said = isinstance(error, OSError) and error.filename
+        sentence = f"{error.filename}: {error.strerror}" if said else error  # type: ignore[union-attr]
+        print(f"didlm: {sentence}", file=sys.stderr)
         sys.exit(2)

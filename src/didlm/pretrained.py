@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import didlm
 from didlm.data.tokenizer import Tokenizer
+from didlm.files import write_text
 from didlm.generate.tau_leaping import tau_leaping
 from didlm.methods.did import DID
 from didlm.model.config import ModelConfig
@@ -29,6 +30,7 @@ class Model:
     tokenizer: Tokenizer
     method: DID
     length: int | None = None  # of every text, for fixed-length models
+    longest: int = 1024  # no text that it was trained on had more tokens
 
     def generate(
         self, count: int = 1, steps: int = 64, seed: int = 0, temperature: float = 1.0
@@ -76,6 +78,7 @@ class Model:
             "method": asdict(self.method),
             "model": asdict(self.network.config),
             "length": self.length,
+            "longest": self.longest,
         }
         write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
         write_text(folder / "README.md", card or "# A didlm model\n")
@@ -92,8 +95,8 @@ class Model:
             raise ValueError(f"{folder} is not a model: it has no config.json")
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            version = int(config["format"])
-            if version > FORMAT:
+            version = config["format"]
+            if not isinstance(version, int) or version > FORMAT:
                 raise ValueError(
                     f"{folder} has format {version}, newer than {FORMAT}, which this didlm reads: "
                     "upgrade it"
@@ -109,17 +112,30 @@ class Model:
         except (SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{folder}/model.safetensors is damaged: {reason}") from None
-        tokenizer = Tokenizer.load(folder)
-        return Model(network.to(device).eval(), tokenizer, method, config.get("length"))
+        longest = config.get("longest", Model.longest)
+        return Model(
+            network.to(check_device(device)).eval(),
+            Tokenizer.load(folder),
+            method,
+            config.get("length"),
+            longest,
+        )
+
+
+def check_device(name: torch.device | str) -> torch.device:
+    """The device of a name.
+
+    Raises:
+        ValueError: if this machine has none of that name.
+    """
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise ValueError(f"there is no device '{name}' on this machine") from None
+    return device
 
 
 def load(folder: Path | str, device: torch.device | str = "cpu") -> Model:
     """The model in a folder."""
     return Model.from_pretrained(folder, device)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

@@ -17,7 +17,7 @@ from didlm.packed import Packed
 
 @dataclass(frozen=True)
 class Budget:
-    """The most a batch may hold. A batch padded to it has the same shapes at every step."""
+    """The most a batch may hold: what does not fit opens the next."""
 
     sequences: int
     rows: int
@@ -26,12 +26,10 @@ class Budget:
 
     def fits(self, examples: Examples, first: int) -> int:
         """How many sequences, from `first` on, fit one batch; refuse a sequence that never will."""
+        start = examples.offsets[first]
         ends = examples.offsets[first + 1 : first + 1 + self.sequences]
-        starts_target, start = (
-            np.append(True, examples.row[1:] != examples.row[:-1])[: len(examples.row)],
-            examples.offsets[first],
-        )
-        rows_before = np.append(0, np.cumsum(starts_target))
+        is_first_in_row = np.diff(examples.row, prepend=-1) != 0
+        rows_before = np.append(0, np.cumsum(is_first_in_row))
         targets = np.searchsorted(examples.row, np.append(start, ends))
         used = np.stack(
             [
@@ -62,13 +60,13 @@ class Batch:
     count: Tensor  # [T]
     count_weight: Tensor  # [T]
     constant: Tensor  # [S]
-    document: Tensor  # [S]
+    number: Tensor  # [S]
     target_rows: Tensor  # [R] the rows that have a target
     row: Tensor  # [K] into target_rows
     token: Tensor  # [K]
     target: Tensor  # [K]
     longest: int  # no sequence has more rows
-    documents: int  # sequences that are not padding
+    documents: int  # sequences
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
@@ -80,7 +78,7 @@ class Batch:
         return replace(self, **moved)
 
 
-def make_batch(examples: Examples, longest: int | None = None) -> Batch:
+def make_batch(examples: Examples) -> Batch:
     """Turn examples into tensors: ids in int64, everything else in float32."""
     target_rows, row = np.unique(examples.row, return_inverse=True)
 
@@ -98,12 +96,12 @@ def make_batch(examples: Examples, longest: int | None = None) -> Batch:
         count=number(examples.count),
         count_weight=number(examples.count_weight),
         constant=number(examples.constant),
-        document=torch.from_numpy(examples.document),
+        number=torch.from_numpy(examples.number),
         target_rows=torch.from_numpy(target_rows),
         row=torch.from_numpy(row.reshape(-1)),
         token=torch.from_numpy(examples.token),
         target=number(examples.target),
-        longest=longest or int(np.diff(examples.offsets).max(initial=1)),
+        longest=int(np.diff(examples.offsets).max(initial=1)),
         documents=len(examples),
     )
 

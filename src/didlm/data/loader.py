@@ -40,6 +40,11 @@ class Corpus:
         """The ids of one document."""
         return self.tokens[self.offsets[number] : self.offsets[number + 1]]
 
+    def first(self, count: int) -> "Corpus":
+        """The first documents."""
+        offsets = self.offsets[: count + 1]
+        return Corpus(self.tokens[: offsets[-1]], offsets)
+
     @property
     def longest(self) -> int:
         """Tokens in the longest document."""
@@ -83,7 +88,6 @@ class Loader:
         seed: of documents' order and of all noise.
         workers: processes that make examples; 0 makes them here, between two steps.
         start: the number of the first example, from `state` of an earlier loader.
-        pin: whether batches are to be copied to a GPU.
     """
 
     def __init__(
@@ -94,22 +98,11 @@ class Loader:
         seed: int,
         workers: int = 0,
         start: int = 0,
-        pin: bool = False,
     ) -> None:
         self.state = start
         self.waited = 0.0  # seconds the consumer has waited for batches
-        self._budget, self._pin = budget, pin
-        self._chunks = DataLoader(
-            TrainingExamples(corpus, method, seed),
-            batch_size=None,
-            sampler=_count_from(start // CHUNK),
-            num_workers=workers,
-            prefetch_factor=4 if workers else None,
-            persistent_workers=workers > 0,
-            # A forked process may not use CUDA or threads of its parent; spawned ones start clean.
-            multiprocessing_context="spawn" if workers else None,
-            collate_fn=None,
-        )
+        self._examples = TrainingExamples(corpus, method, seed)
+        self._budget, self._workers = budget, workers
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches. `state` is the number of the first example that is in none of them yet."""
@@ -123,13 +116,22 @@ class Loader:
             yield batch
 
     def _stream(self) -> Iterator[Examples]:
+        chunks = DataLoader(
+            self._examples,
+            batch_size=None,
+            sampler=CountFrom(self.state // CHUNK),
+            num_workers=self._workers,
+            prefetch_factor=4 if self._workers else None,
+            # A forked process may not use CUDA or threads of its parent; spawned ones start clean.
+            multiprocessing_context="spawn" if self._workers else None,
+        )
         skip = self.state % CHUNK
-        for examples in self._chunks:
+        for examples in chunks:
             yield examples.part(skip, len(examples)) if skip else examples
             skip = 0
 
 
-class _count_from:
+class CountFrom:
     """A sampler: start, start + 1, ... (itertools.count cannot be handed to a process)."""
 
     def __init__(self, start: int) -> None:
@@ -145,9 +147,9 @@ class _count_from:
 def budget_for(corpus: Corpus, sequences: int) -> Budget:
     """Budgets that `sequences` documents fill: with room to spare, so that they rarely bind.
 
-    On average half of the tokens are deleted; a third of the rows have a target, and there is about
-    one target for each token deleted.
+    Given tokens stay, so a batch may keep nearly all of its tokens; there is about one target for
+    each token deleted.
     """
     tokens = int(1.25 * sequences * corpus.mean_length) + 2 * corpus.longest
-    rows = tokens // 2 + sequences + corpus.longest
+    rows = tokens + sequences
     return Budget(sequences=sequences, rows=rows, target_rows=rows, targets=2 * tokens)

@@ -12,6 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from didlm._inputs import IntArray, Integers, integers
 from didlm.data.documents import read_text
+from didlm.files import write_text
 
 BOS = "<|bos|>"
 # The first of these that a vocabulary has is its BOS, or its separator between documents.
@@ -116,7 +117,7 @@ class Tokenizer:
         if file.parent.is_file():
             raise ValueError(f"cannot save a tokenizer in {folder}: it is a file, not a folder")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(self._library.to_str(pretty=True) + "\n", encoding="utf-8")
+        write_text(file, self._library.to_str(pretty=True) + "\n")
         return file
 
     def encode(self, text: str) -> IntArray:

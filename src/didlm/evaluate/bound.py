@@ -9,10 +9,10 @@ import torch
 
 from didlm.data.batch import Budget, fill, make_batch
 from didlm.data.loader import Corpus
+from didlm.loss import batch_loss, sequence_costs
 from didlm.methods.did import DID, GivenText
 from didlm.methods.examples import Examples
 from didlm.model.transformer import Network
-from didlm.train.loss import batch_loss, document_costs
 
 DOCUMENTS_AT_A_TIME = 64
 
@@ -78,8 +78,8 @@ def likelihood_bound(
 
     for examples in fill(stream(), budget):
         batch = make_batch(examples).to(device)
-        costs = document_costs(batch_loss(network, batch), batch, network.config.normalised)
-        np.add.at(nats, examples.document, costs.double().cpu().numpy())
+        costs = sequence_costs(batch_loss(network, batch), batch)
+        np.add.at(nats, examples.number, costs.cpu().double().numpy())
     network.train(was_training)
     free = len(corpus.tokens) - sum(int((given.spans != 0).sum()) for given in givens or ())
     return Bound(nats, free)

@@ -21,7 +21,7 @@ def tau_leaping(
     times: np.ndarray,
     generator: torch.Generator,
     length: int | None = None,
-    longest: int = 4096,
+    longest: int = 1024,
     temperature: float = 1.0,
     callback: Callback | None = None,
 ) -> Packed:
@@ -33,7 +33,7 @@ def tau_leaping(
         times: falling from 1 to 0, as of `didlm.schedule.uniform_grid`.
         generator: of all random draws, on the network's device.
         length: the number of tokens to reach, for networks of fixed-length text.
-        longest: texts that have reached so many tokens do not grow further.
+        longest: no text gets more tokens than this.
         temperature: of the token distribution.
         callback: called with step, time and batch after every step.
     """
@@ -49,14 +49,22 @@ def tau_leaping(
             log_rate = sparse.normalise(log_rate, missing, x_t)
         # A token missing at `now` has appeared by `then` with probability (now - then) / now.
         chance = log_rate.double().exp() * ((now - then) / now)
-        may_grow = x_t.open & (x_t.lengths < longest)[x_t.sequence]
         draws = torch.rand(x_t.rows, generator=generator, device=u.device, dtype=torch.float64)
-        rows = ((draws < chance) & may_grow).nonzero().squeeze(-1)
+        fires = (draws < chance) & x_t.open
+        room = (min(longest, total) if network.config.normalised else longest) - x_t.lengths
+        rows = (fires & _first_in_sequence(fires, room, x_t)).nonzero().squeeze(-1)
         tokens = draw_tokens(network, hidden[rows], generator, temperature)
         x_t = x_t.insert(rows, tokens)
         if callback:
             callback(step, then, x_t)
     return x_t
+
+
+def _first_in_sequence(fires: Tensor, room: Tensor, x_t: Packed) -> Tensor:
+    """The first `room` [S] of the rows that fire in each sequence: no text outgrows its limit."""
+    fired_before = torch.nn.functional.pad(fires.cumsum(0), (1, 0))
+    here = fired_before[1:] - fired_before[x_t.offsets[:-1]][x_t.sequence]
+    return here <= room[x_t.sequence]
 
 
 def draw_tokens(
@@ -68,7 +76,9 @@ def draw_tokens(
     for rows in hidden.split(1024):
         logits = (rows @ weight.T).double() / temperature
         cumulative = logits.softmax(-1).cumsum(-1)
-        uniform = torch.rand(len(rows), 1, generator=generator, device=rows.device).double()
+        uniform = torch.rand(
+            len(rows), 1, generator=generator, device=rows.device, dtype=torch.float64
+        )
         found = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
         drawn.append(found.squeeze(-1).clamp(max=network.config.vocabulary - 1))
     return torch.cat(drawn) if drawn else hidden.new_empty(0, dtype=torch.int64)

@@ -1,13 +1,12 @@
 """Deletion-insertion diffusion, for texts of any lengths (DISE) and of one length (DICE)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from didlm.alignment import insertion_targets_batch
 from didlm.deletion import delete_exactly
-from didlm.given import check_spans
 from didlm.methods.examples import Examples
 from didlm.objectives.noise import Noise, exact, simple, untouched
 from didlm.packed import pack
@@ -84,7 +83,7 @@ class DID:
         givens: Sequence[GivenText],
         noises: Sequence[Noise],
         rngs: Sequence[np.random.Generator],
-        documents: np.ndarray,
+        numbers: np.ndarray,
     ) -> Examples:
         """Delete as each noise says; align; weigh the targets (Eq. factored-dise, Eq. dice)."""
         x0 = pack(texts, self.bos, [given.spans for given in givens])
@@ -113,7 +112,7 @@ class DID:
             count_weight=np.where(opened, weight[sequence], 0.0),
             deleted=np.array([noise.deleted for noise in noises]),
             constant=weight * self._constant(targets.gap, targets.ratio, sequence, len(texts)),
-            document=documents,
+            number=numbers,
             offsets=offsets,
             row=targets.gap,
             token=targets.token,
@@ -135,30 +134,30 @@ class DID:
         self, length: int, number: int, seed: int, rng: np.random.Generator
     ) -> Noise:
         """A draw for one example; consecutive examples spread the numbers deleted evenly."""
-        start = np.random.default_rng(seed).random()
+        # Examples are seeded with pairs: a triple is apart from all of them.
+        start = np.random.default_rng((seed, 0, 2)).random()
         evenly = (start + number * GOLDEN) % 1.0
-        if self.weighting == "simple":
-            count = int(evenly * (length + 1))
-            return simple(length, rng, count)
+        if self.weighting == "simple" and not (self.fixed_length and length):
+            return simple(length, rng, int(evenly * (length + 1)))
+        if self.weighting == "simple":  # with nothing deleted, normalised rates cost nothing
+            return replace(exact(length, rng, 1 + int(evenly * length)), weight=1.0)
         share = 0.0 if self.fixed_length else self.untouched_share
         if length == 0 or evenly < share:
             noise = untouched(length, rng)
             # A text of which nothing can be deleted has no other states.
-            return noise if length == 0 else _scaled(noise, 1 / share)
+            return noise if length == 0 else replace(noise, weight=noise.weight / share)
         count = 1 + int((evenly - share) / (1 - share) * length)
-        return _scaled(exact(length, rng, count), 1 / (1 - share))
+        noise = exact(length, rng, count)
+        return replace(noise, weight=noise.weight / (1 - share))
 
     def _evaluation_noise(self, length: int, draws: int, rng: np.random.Generator) -> list[Noise]:
         noises = [] if self.fixed_length else [untouched(length, rng)]
         if length:
             for stratum in range(draws):
                 count = 1 + int((stratum + rng.random()) / draws * length)
-                noises.append(_scaled(exact(length, rng, min(count, length)), 1 / draws))
+                noise = exact(length, rng, min(count, length))
+                noises.append(replace(noise, weight=noise.weight / draws))
         return noises
-
-
-def _scaled(noise: Noise, factor: float) -> Noise:
-    return Noise(noise.deleted, noise.count, noise.weight * factor)
 
 
 def nothing_given(length: int) -> GivenText:
@@ -196,5 +195,4 @@ def random_given(length: int, rng: np.random.Generator) -> GivenText:
     cuts = np.sort(rng.integers(0, length + 1, 2 * count)).reshape(count, 2)
     for number, (first, last) in enumerate(cuts, start=1):
         spans[first:last] = number
-    check_spans(spans)
     return GivenText(spans)

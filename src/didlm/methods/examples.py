@@ -1,7 +1,7 @@
 """What every method makes of texts: tokens to read, and sparse weighted targets. Never losses.
 
 Legend: S sequences, T rows (tokens and the gaps after them), K token targets, all numpy, made in a
-loader worker. The one loss of all methods (`didlm.train.loss`) reads nothing else.
+loader worker. The one loss of all methods (`didlm.loss`) reads nothing else.
 """
 
 from dataclasses import dataclass, fields
@@ -23,7 +23,7 @@ class Examples:
     count_weight: np.ndarray  # [T] weight of the rate of this row; 0 where the gap is closed
     deleted: np.ndarray  # [S] the probability of deletion u
     constant: np.ndarray  # [S] the part of the cost that no network changes
-    document: np.ndarray  # [S] which document this is a state of
+    number: np.ndarray  # [S] of the example, or of the document it is a state of
     offsets: np.ndarray  # [S + 1] into the rows
     row: np.ndarray  # [K] ascending
     token: np.ndarray  # [K]
@@ -64,5 +64,5 @@ class Examples:
 
 
 _AXIS = dict.fromkeys(("tokens", "given", "open", "count", "count_weight"), "t")
-_AXIS |= dict.fromkeys(("deleted", "constant", "document", "offsets"), "s")
+_AXIS |= dict.fromkeys(("deleted", "constant", "number", "offsets"), "s")
 _AXIS |= dict.fromkeys(("row", "token", "target"), "k")

@@ -24,7 +24,9 @@ def draw_curve(folder: Path, entropy: float | None = None) -> Path | None:
     validation = [m for m in metrics if m["kind"] == "valid"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     left.plot([m["step"] for m in training], [m["loss"] for m in training], linewidth=1)
-    left.set(xlabel="step", ylabel="nats per document", yscale="log", title="training loss")
+    left.set(
+        xlabel="step", ylabel="nats per document, weighted", yscale="log", title="training loss"
+    )
     right.errorbar(
         [m["step"] for m in validation],
         [m["nats_per_document"] for m in validation],

@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -14,11 +13,12 @@ import torch
 from didlm.data.batch import Batch
 from didlm.data.loader import Loader, budget_for
 from didlm.evaluate.bound import Bound, likelihood_bound
+from didlm.files import write_text
+from didlm.loss import batch_loss
 from didlm.methods.did import given_prefix
 from didlm.model.config import preset
 from didlm.model.transformer import Network
-from didlm.pretrained import Model, write_text
-from didlm.train.loss import batch_loss
+from didlm.pretrained import Model, check_device
 from didlm.train.optimiser import MovingAverage, learning_rate_factor, make_optimisers
 from didlm.train.prepare import Prepared, prepare
 from didlm.train.progress import Reporter
@@ -49,9 +49,10 @@ def train(settings: Settings, folder: Path) -> Model:
         ValueError: if the settings or the data cannot be used, or the folder holds a model.
         TrainingStopped: after too many non-finite steps in a row.
     """
-    if (folder / "config.json").exists():
-        raise ValueError(f"{folder} holds a model already: choose another folder for this run")
-    device = _device(settings.device)
+    for name in ("config.json", "run.json"):
+        if (folder / name).exists():
+            raise ValueError(f"{folder} holds a run already: choose another folder for this one")
+    device = check_device(settings.device)
     torch.manual_seed(settings.seed)
     prepared = prepare(settings)
     network = _network(settings, prepared).to(device)
@@ -60,24 +61,31 @@ def train(settings: Settings, folder: Path) -> Model:
         prepared.tokenizer,
         prepared.method,
         settings.fixed_length if settings.fixed else None,
+        settings.fixed_length if settings.fixed else settings.max_length,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    record_run(folder, settings, network, prepared)
     optimisers = make_optimisers(network, settings)
     average = MovingAverage(network, settings.average)
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
     budget = budget_for(prepared.train, settings.batch // settings.accumulate)
     loader = Loader(prepared.train, prepared.method, budget, settings.seed, settings.workers)
+    folder.mkdir(parents=True, exist_ok=True)
+    record_run(folder, settings, network, prepared)
     if settings.compile:
         network.compile()
 
     best, bad_in_a_row, skipped = math.inf, 0, 0
     batches = iter(loader)
-    meter = Meter(loader)
+    meter = Meter(loader, device)
     with Reporter(folder, settings.steps) as reporter:
+        if prepared.cut:
+            reporter.say(f"{prepared.cut} documents were cut to {settings.max_length} tokens")
         for step in range(1, settings.steps + 1):
             factor = learning_rate_factor(
-                settings.schedule, step - 1, settings.steps, settings.warmup, settings.decay
+                settings.schedule,
+                step - 1,
+                settings.steps,
+                min(settings.warmup, settings.steps // 2),
+                settings.decay,
             )
             for optimiser in optimisers:
                 for group in optimiser.param_groups:
@@ -97,10 +105,11 @@ def train(settings: Settings, folder: Path) -> Model:
             scaler.update()
             network.zero_grad(set_to_none=True)
             if bad_in_a_row >= _patience(settings):
-                _save(model, average, folder, settings, prepared, None)
+                if not math.isfinite(best):
+                    _save(model, average, folder, settings, prepared)
                 raise TrainingStopped(
                     f"loss or gradient was not finite {bad_in_a_row} times in a row, the last at "
-                    f"step {step} (loss {loss}, gradient norm {norm}): the last good model is in "
+                    f"step {step} (loss {loss}, gradient norm {norm}): the best model so far is in "
                     f"{folder}; try a lower learning_rate, or another precision"
                 )
             if step % settings.log_every == 0 or step == settings.steps:
@@ -116,17 +125,18 @@ def train(settings: Settings, folder: Path) -> Model:
                 )
             if step % settings.validate_every == 0 or step == settings.steps:
                 average.swap(network)
-                validation = validate(model, prepared, settings)
-                metrics = validation_metrics(validation, prepared)
+                with _autocast(settings, device):
+                    metrics = validation_metrics(validate(model, prepared, settings), prepared)
                 reporter.validation(step, metrics, _sentence(metrics))
-                _write_samples(model, folder, settings, step)
-                average.swap(network)
                 if metrics["nats_per_document"] < best:
                     best = metrics["nats_per_document"]
-                    _save(model, average, folder, settings, prepared, metrics)
+                    model.save_pretrained(folder, model_card(settings, prepared, metrics))
+                with _autocast(settings, device):
+                    _write_samples(model, folder, settings, step)
+                average.swap(network)
                 meter.restart()
     if not math.isfinite(best):
-        _save(model, average, folder, settings, prepared, None)
+        _save(model, average, folder, settings, prepared)
     return Model.from_pretrained(folder, device)
 
 
@@ -168,8 +178,8 @@ def validation_metrics(validation: Validation, prepared: Prepared) -> dict[str, 
 class Meter:
     """Tokens per second, share of the time spent waiting for data, and memory."""
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+    def __init__(self, loader: Loader, device: torch.device) -> None:
+        self._loader, self._device = loader, device
         self.restart()
 
     def restart(self) -> None:
@@ -184,7 +194,7 @@ class Meter:
         result = {
             "tokens_per_second": self.tokens / seconds,
             "waiting": waited / seconds,
-            "memory_mib": _memory_mib(),
+            "memory_mib": _memory_mib(self._device),
         }
         self.restart()
         return result
@@ -234,10 +244,10 @@ def _save(
     folder: Path,
     settings: Settings,
     prepared: Prepared,
-    metrics: dict[str, float] | None,
 ) -> None:
+    """Save the moving average of the weights, without figures."""
     average.swap(model.network)
-    model.save_pretrained(folder, model_card(settings, prepared, metrics))
+    model.save_pretrained(folder, model_card(settings, prepared, None))
     average.swap(model.network)
 
 
@@ -265,17 +275,13 @@ def _patience(settings: Settings) -> int:
     return settings.bad_steps
 
 
-def _device(name: str) -> torch.device:
+def _memory_mib(device: torch.device) -> float:
+    """The most memory used so far, on the device that trains."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise ValueError(f"there is no device '{name}' on this machine") from None
-    return device
-
-
-def _memory_mib() -> float:
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**20
+        import resource
+    except ImportError:  # not on Windows
+        return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)

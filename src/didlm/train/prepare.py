@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from didlm.data import stories
 from didlm.data.documents import fixed_chunks, read_documents, split_by_hash
 from didlm.data.loader import Corpus
@@ -22,7 +20,7 @@ class Prepared:
     train: Corpus
     valid: Corpus
     valid_bytes: int  # of the text of the validation documents
-    valid_texts: list[str]
+    cut: int  # training documents that were longer than they may be
     tokenizer: Tokenizer
     method: DID
 
@@ -38,9 +36,9 @@ def prepare(settings: Settings) -> Prepared:
         tokenizer = Tokenizer.load(Path(settings.tokenizer))
     else:
         tokenizer = Tokenizer.train_bpe(train, settings.vocabulary)
-    valid = valid[: settings.valid_documents]
-    train_corpus = _corpus(train, tokenizer, settings)
-    valid_corpus = _corpus(valid, tokenizer, settings)
+    train_corpus, cut = _corpus("training", train, tokenizer, settings)
+    valid_corpus, _ = _corpus("validation", valid, tokenizer, settings)
+    valid_corpus = valid_corpus.first(settings.valid_documents)
     kept = [tokenizer.decode(valid_corpus[number]) for number in range(len(valid_corpus))]
     method = DID(
         bos=tokenizer.bos,
@@ -53,7 +51,7 @@ def prepare(settings: Settings) -> Prepared:
         valid=valid_corpus,
         # Cut documents are scored on what is left of them.
         valid_bytes=sum(len(text.encode()) for text in kept),
-        valid_texts=valid,
+        cut=cut,
         tokenizer=tokenizer,
         method=method,
     )
@@ -61,6 +59,8 @@ def prepare(settings: Settings) -> Prepared:
 
 def _documents(settings: Settings) -> tuple[list[str], list[str]]:
     if not settings.data:
+        if settings.valid != Settings.valid:
+            raise ValueError("valid goes with data: the embedded stories have a validation set")
         return (
             stories.training_stories(EMBEDDED_STORIES, settings.seed),
             stories.validation_stories(settings.valid_documents),
@@ -70,11 +70,30 @@ def _documents(settings: Settings) -> tuple[list[str], list[str]]:
         fraction = float(settings.valid)
     except ValueError:
         return documents, read_documents(Path(settings.valid), settings.separator, settings.column)
-    return split_by_hash(documents, fraction)
+    if len(documents) > 1:
+        return split_by_hash(documents, fraction)
+    if settings.fixed and 0 < fraction < 1:
+        # A book, say: its end is for validation.
+        end = round(len(documents[0]) * (1 - fraction))
+        return [documents[0][:end]], [documents[0][end:]]
+    raise ValueError(
+        f"{settings.data} is one document: put '{settings.separator}' between documents, name a "
+        "validation file with --valid, or cut it into chunks with --method did-fixed"
+    )
 
 
-def _corpus(documents: list[str], tokenizer: Tokenizer, settings: Settings) -> Corpus:
+def _corpus(
+    side: str, documents: list[str], tokenizer: Tokenizer, settings: Settings
+) -> tuple[Corpus, int]:
+    """The documents as ids, and how many of them had to be cut."""
     tokens = tokenizer.encode_batch(documents)
     if settings.fixed:
-        return Corpus.of(fixed_chunks(tokens, settings.fixed_length, tokenizer.separator))
-    return Corpus.of([np.asarray(document[: settings.max_length]) for document in tokens])
+        try:
+            chunks = fixed_chunks(tokens, settings.fixed_length, tokenizer.separator)
+        except ValueError as error:
+            raise ValueError(f"{side} data: {error} (the setting is fixed_length)") from None
+        return Corpus.of(chunks), 0
+    corpus = Corpus.of([document[: settings.max_length] for document in tokens])
+    if not len(corpus.tokens):
+        raise ValueError(f"the {side} data have no tokens")
+    return corpus, sum(len(document) > settings.max_length for document in tokens)

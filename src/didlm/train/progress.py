@@ -1,6 +1,7 @@
 """What a run tells its user: a live display or plain lines on the screen, metrics on disk."""
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ PLAIN_EVERY = 10.0  # seconds between two lines
 class Reporter:
     """Shows and records the metrics of a run."""
 
-    def __init__(self, folder: Path, steps: int, started_at: int = 0) -> None:
+    def __init__(self, folder: Path, steps: int) -> None:
         self._file = (folder / "metrics.jsonl").open("a", encoding="utf-8")
         self._board = _tensorboard(folder)
         self.console = Console(file=sys.stderr, highlight=False)
@@ -39,12 +40,8 @@ class Reporter:
             if self.console.is_terminal
             else None
         )
-        self._task = (
-            self._live.add_task("training", total=steps, completed=started_at)
-            if self._live
-            else None
-        )
-        self._steps, self._first_step = steps, started_at
+        self._task = self._live.add_task("training", total=steps) if self._live else None
+        self._steps = steps
         self._started = self._last_line = time.perf_counter()
         self._bound = ""
 
@@ -79,7 +76,7 @@ class Reporter:
         now = time.perf_counter()
         if now - self._last_line >= PLAIN_EVERY or step == self._steps:
             self._last_line = now
-            left = (now - self._started) / (step - self._first_step) * (self._steps - step)
+            left = (now - self._started) / step * (self._steps - step)
             self.say(f"step {step}/{self._steps}  {line}  {left:.0f} s left")
 
     def validation(self, step: int, metrics: dict[str, float], sentence: str) -> None:
@@ -93,7 +90,8 @@ class Reporter:
         self.console.print(sentence, soft_wrap=True, markup=False)
 
     def _record(self, kind: str, step: int, metrics: dict[str, float]) -> None:
-        self._file.write(json.dumps({"kind": kind, "step": step, **metrics}) + "\n")
+        finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
+        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         self._file.flush()
         if self._board:
             for name, value in metrics.items():

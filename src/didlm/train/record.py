@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import didlm
-from didlm.pretrained import write_text
+from didlm.files import write_text
 from didlm.train.prepare import Prepared
 from didlm.train.settings import Settings
 
@@ -23,11 +24,12 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
     (folder / "samples").mkdir(exist_ok=True)
     run = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join(["didlm", *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "settings": asdict(settings),
         "parameters": sum(p.numel() for p in network.parameters()),
         "data": {
             "training_documents": len(prepared.train),
+            "training_documents_cut": prepared.cut,
             "training_tokens": len(prepared.train.tokens),
             "validation_documents": len(prepared.valid),
             "vocabulary": prepared.tokenizer.vocabulary,
@@ -73,16 +75,21 @@ def model_card(settings: Settings, prepared: Prepared, metrics: dict[str, float]
             "",
         ]
     lines += ["```python", "import didlm", "", "didlm.load('PATH').generate(4)", "```", ""]
-    lines += ["## Settings", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in asdict(settings).items() if name != "data"]
+    lines += ["## Settings", "", "```"]
+    lines += [f"{name} = {value!r}" for name, value in asdict(settings).items() if name != "data"]
+    lines += ["```"]
     return "\n".join(lines) + "\n"
 
 
 def _commit() -> str:
     """The commit of the checkout that didlm runs from, if it does."""
-    where = Path(__file__).parent
-    command = ["git", "-C", str(where), "rev-parse", "--short", "HEAD"]
+
+    def git(*arguments: str) -> str:
+        call = ["git", "-C", str(Path(__file__).parent), *arguments]
+        return subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # else it is somebody else's commit
+        return git("rev-parse", "--short", "HEAD") + ("-dirty" if git("status", "-s", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

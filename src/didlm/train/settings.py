@@ -79,18 +79,28 @@ class Settings:
             "valid_draws",
             "log_every",
             "bad_steps",
+            "sample_steps",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
-        for name in ("dropout", "given_share", "average", "decay"):
+        for name in ("samples", "workers", "warmup", "seed", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative: got {getattr(self, name)}")
+        for name in ("dropout", "given_share", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie between 0 and 1: got {getattr(self, name)}")
+        for name in ("average", "beta_1", "beta_2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"{name} must be at least 0 and below 1: got {getattr(self, name)}"
+                )
+        for name in ("learning_rate", "clip", "epsilon"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive: got {getattr(self, name)}")
         if self.batch % self.accumulate:
             raise ValueError(
                 f"batch {self.batch} cannot be divided into {self.accumulate} equal parts"
             )
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate must be positive: got {self.learning_rate}")
 
     @property
     def fixed(self) -> bool:
@@ -143,10 +153,15 @@ def _read(name: str, value: Any, kind: type) -> Any:
     if kind is str:
         return str(value)
     try:
-        return kind(value)
+        if kind is not bool and isinstance(value, bool):
+            raise TypeError
+        read = kind(value)
+        if isinstance(value, float) and read != value:
+            raise ValueError
     except (TypeError, ValueError):
         words = {int: "a whole number", float: "a number", bool: "true or false"}
         raise ValueError(f"{name} must be {words[kind]}: got '{value}'") from None
+    return read
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

@@ -13,13 +13,11 @@ from didlm.objectives import sparse
 
 @dataclass(frozen=True)
 class Loss:
-    """The cost of a batch in nats, summed over its documents, and where it comes from."""
+    """The cost of a batch in nats, with the weights of its examples, and where it comes from."""
 
-    total: Tensor  # what is minimised, the constant included: the bound
-    tokens: Tensor  # which tokens are missing
-    rates: Tensor  # how many, and where
-    log_rate: Tensor  # [T] detached
-    log_prob: Tensor  # [K] detached
+    total: Tensor  # summed over the sequences, with the constant that no network changes
+    row_cost: Tensor  # [T] how many tokens are missing, and where; detached
+    log_prob: Tensor  # [K] of the targets; detached
 
 
 def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
@@ -35,10 +33,10 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
     if network.config.normalised:
         # A distribution over the open gaps; the constant has the number of missing tokens.
         log_rate = sparse.normalise(log_rate, torch.ones_like(batch.deleted), batch.x_t)
-        rates = -(batch.count * log_rate.masked_fill(~batch.x_t.open, 0)).sum()
-    else:
-        log_rate = log_rate.masked_fill(~batch.x_t.open, 0)  # else 0 * exp(overflow)
-        rates = (batch.count_weight * log_rate.exp() - batch.count * log_rate).sum()
+    log_rate = log_rate.masked_fill(~batch.x_t.open, 0)  # else 0 * infinity in what follows
+    row_cost = -batch.count * log_rate
+    if not network.config.normalised:
+        row_cost = row_cost + batch.count_weight * log_rate.exp()
     tokens, log_prob = token_loss(
         hidden[batch.target_rows],
         network.token_head.to(hidden.dtype),
@@ -48,16 +46,13 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
         network.config.vocabulary,
         scale,
     )
-    total = tokens + rates + batch.constant.sum()
-    return Loss(total, tokens.detach(), rates.detach(), log_rate.detach(), log_prob)
+    total = tokens + row_cost.sum() + batch.constant.sum()
+    return Loss(total, row_cost.detach(), log_prob)
 
 
-def document_costs(loss: Loss, batch: Batch, normalised: bool) -> Tensor:
-    """The cost of each sequence of a batch [S], in nats."""
-    sequence, log_rate = batch.x_t.sequence, loss.log_rate.masked_fill(~batch.x_t.open, 0)
-    rows = -batch.count * log_rate
-    if not normalised:
-        rows = rows + batch.count_weight * log_rate.exp()
-    cost = batch.constant.clone().index_add_(0, sequence, rows)
+def sequence_costs(loss: Loss, batch: Batch) -> Tensor:
+    """The part of the cost that each sequence of the batch has [S], in nats."""
+    sequence = batch.x_t.sequence
+    cost = batch.constant.clone().index_add_(0, sequence, loss.row_cost)
     tokens = -batch.target * loss.log_prob.masked_fill(batch.target == 0, 0)
     return cost.index_add_(0, sequence[batch.target_rows[batch.row]], tokens)
