@@ -41,7 +41,8 @@ def demo(
     """See the exact core at work, then train a tiny model from nothing and let it write."""
     from rich.console import Console
 
-    from didlm.demo import free_folder, show_core, show_training
+    from didlm.demo import free_folder, show_training
+    from didlm.explain import show_core
     from didlm.train.settings import Settings, recipe
 
     settings = Settings().changed(recipe("demo") | {"seed": seed})
@@ -57,7 +58,7 @@ def explain(seed: Annotated[int, typer.Option(min=0, help="Seed of the deletions
     """See the exact core at work on a sentence."""
     from rich.console import Console
 
-    from didlm.demo import show_core
+    from didlm.explain import show_core
 
     show_core(Console(highlight=False), seed)
 
@@ -70,7 +71,7 @@ def align(
     """Show which words are missing from a text, and where, with their exact targets."""
     from rich.console import Console
 
-    from didlm.demo import show_targets
+    from didlm.explain import show_targets
 
     show_targets(Console(highlight=False), text.split(), left.split())
 
