@@ -14,7 +14,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -30,11 +29,10 @@ class Reporter:
         self.console = Console(file=sys.stderr, highlight=False)
         self._live = (
             Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
                 MofNCompleteColumn(),
-                TimeElapsedColumn(),
+                BarColumn(bar_width=10),
                 TimeRemainingColumn(),
+                TextColumn("{task.description}"),
                 console=self.console,
             )
             if self.console.is_terminal
@@ -65,10 +63,10 @@ class Reporter:
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """A training step has been taken."""
         self._record("train", step, metrics)
-        line = (
-            f"loss {metrics['loss']:.2f}{self._bound}  "
-            f"{metrics['tokens_per_second']:,.0f} tokens/s  "
-            f"waiting {100 * metrics['waiting']:.0f} %  {metrics['memory_mib']:,.0f} MiB"
+        line = (  # it fits a terminal of 80 columns beside the bar
+            f"loss {metrics['loss']:.1f}{self._bound}  "
+            f"{metrics['tokens_per_second'] / 1000:.1f}k tokens/s  "
+            f"wait {100 * metrics['waiting']:.0f}%  {metrics['memory_mib']:.0f} MiB"
         )
         if self._live and self._task is not None:
             self._live.update(self._task, completed=step, description=line)
@@ -82,7 +80,7 @@ class Reporter:
     def validation(self, step: int, metrics: dict[str, float], sentence: str) -> None:
         """The model has been validated."""
         self._record("valid", step, metrics)
-        self._bound = f"  bound {metrics['nats_per_document']:.2f}"
+        self._bound = f"  bound {metrics['nats_per_document']:.1f}"
         self.say(f"step {step}: {sentence}")
 
     def say(self, sentence: str) -> None:
