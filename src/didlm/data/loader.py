@@ -6,17 +6,21 @@ what it is. So the state of a loader is one number, and a run resumes exactly.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import count
+from multiprocessing import get_context
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset
 
 from didlm.data.batch import Batch, Budget, fill, make_batch
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
 
 CHUNK = 32  # examples a worker makes at a time
+CHUNKS_AHEAD = 4  # that each worker makes before they are asked for
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Corpus:
         return len(self.tokens) / len(self)
 
 
-class TrainingExamples(Dataset[Examples]):
+class TrainingExamples:
     """An endless list of chunks of examples: every epoch in an order of its own."""
 
     def __init__(self, corpus: Corpus, method: DID, seed: int) -> None:
@@ -116,32 +120,44 @@ class Loader:
             yield batch
 
     def _stream(self) -> Iterator[Examples]:
-        chunks = DataLoader(
-            self._examples,
-            batch_size=None,
-            sampler=CountFrom(self.state // CHUNK),
-            num_workers=self._workers,
-            prefetch_factor=4 if self._workers else None,
-            # A forked process may not use CUDA or threads of its parent; spawned ones start clean.
-            multiprocessing_context="spawn" if self._workers else None,
-        )
-        skip = self.state % CHUNK
+        first, skip = divmod(self.state, CHUNK)
+        chunks = self._made_by_workers(first) if self._workers else self._made_here(first)
         for examples in chunks:
             yield examples.part(skip, len(examples)) if skip else examples
             skip = 0
 
+    def _made_here(self, first: int) -> Iterator[Examples]:
+        for chunk in count(first):
+            yield self._examples[chunk]
 
-class CountFrom:
-    """A sampler: start, start + 1, ... (itertools.count cannot be handed to a process)."""
+    def _made_by_workers(self, first: int) -> Iterator[Examples]:
+        # A forked process may not use CUDA or threads of its parent; spawned ones start clean.
+        pool = ProcessPoolExecutor(
+            self._workers, get_context("spawn"), _start_worker, (self._examples,)
+        )
+        ahead = CHUNKS_AHEAD * self._workers
+        waiting = deque(pool.submit(_make_chunk, first + number) for number in range(ahead))
+        try:
+            for chunk in count(first + ahead):
+                examples = waiting.popleft().result()
+                waiting.append(pool.submit(_make_chunk, chunk))
+                yield examples
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def __init__(self, start: int) -> None:
-        self.start = start
 
-    def __iter__(self) -> Iterator[int]:
-        number = self.start
-        while True:
-            yield number
-            number += 1
+_worker_examples: TrainingExamples | None = None
+
+
+def _start_worker(examples: TrainingExamples) -> None:
+    """Give a worker process what it makes examples of, once."""
+    global _worker_examples
+    _worker_examples = examples
+
+
+def _make_chunk(chunk: int) -> Examples:
+    assert _worker_examples is not None
+    return _worker_examples[chunk]
 
 
 def budget_for(corpus: Corpus, sequences: int) -> Budget:
