@@ -76,7 +76,7 @@ class TrainingExamples:
     def _document(self, number: int) -> int:
         epoch, place = divmod(number, len(self.corpus))
         if self._order[0] != epoch:
-            # Apart from the seeds of examples, which are pairs as well.
+            # A triple: apart from the seeds of examples, which are pairs.
             rng = np.random.default_rng((self.seed, epoch, 1))
             self._order = (epoch, rng.permutation(len(self.corpus)))
         return int(self._order[1][place])
