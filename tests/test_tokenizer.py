@@ -192,6 +192,36 @@ def test_lossless_says_whether_all_texts_survive(tmp_path, stories) -> None:
     assert stories.lossless([*STORIES, "Anything\tat all"])
 
 
+def test_tokens_that_begin_with_a_space_are_known(stories, tmp_path) -> None:
+    spaced = stories.begins_with_space()
+    assert spaced.shape == (stories.vocabulary,)
+    texts = [stories.token_text(token) for token in range(stories.vocabulary)]
+    assert spaced.tolist() == [text.startswith(" ") for text in texts]
+    assert spaced[stories.encode(" little")[0]]
+    assert not spaced[[stories.bos, *stories.encode("\n")]].any()
+    assert stories.begins_with_space() is spaced
+    assert not Tokenizer.load(write_bert(tmp_path)).begins_with_space().any()
+
+
+def test_special_tokens_and_missing_ids_begin_with_no_space() -> None:
+    library = tokenizers.Tokenizer(models.BPE({"<|bos|>": 0, "Ġ": 1, "Ġ|": 3}, []))
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens(["Ġ|"])
+    assert Tokenizer(library).begins_with_space().tolist() == [False, True, False, False]
+
+
+def test_the_first_unknown_word_is_found(stories, tmp_path) -> None:
+    bert = Tokenizer.load(write_bert(tmp_path))
+    assert bert.unknown == 1
+    assert bert.first_unknown("Hello, playing") is None
+    assert bert.first_unknown("Hello, Zebra and 🙂") == "Zebra"
+    assert bert.first_unknown("hello [UNK]") == "UNK"
+    assert stories.unknown is None
+    assert stories.first_unknown("Zebra 🙂 <|bos|>") is None
+    with assert_refused("half of a surrogate pair"):
+        bert.first_unknown("\ud800")
+
+
 def test_a_tokenizer_whose_bos_or_separator_has_id_0_keeps_it() -> None:
     model = models.WordLevel({"<s>": 0, "a": 1, "<unk>": 2}, unk_token="<unk>")
     assert Tokenizer(tokenizers.Tokenizer(model)).bos == 0

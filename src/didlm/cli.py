@@ -1,9 +1,12 @@
 """The command `didlm`: thin, everything it does is in the package."""
 
+import functools
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -121,20 +124,90 @@ def train(
         raise typer.Exit(1) from None
 
 
-@app.command()
-def generate(
+def _writing(
     model: Annotated[Path, typer.Option(help="Folder of a trained model.")],
     num: Annotated[int, typer.Option(help="How many texts.")] = 1,
-    steps: Annotated[int, typer.Option(help="Network calls per text.")] = 64,
-    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
+    steps: Annotated[int, typer.Option(help="Of the time grid; more are better, slower.")] = 64,
+    seed: Annotated[int | None, typer.Option(help="Of all draws; a new one without.")] = None,
+    top_p: Annotated[float, typer.Option(help="Draw tokens from the likeliest, in all p.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw tokens from the k likeliest.")] = None,
     temperature: Annotated[float, typer.Option(help="Of the token distribution.")] = 1.0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    position_temperature: Annotated[float, typer.Option(help="Of where tokens come.")] = 1.0,
+    sampler: Annotated[
+        str | None, typer.Option(help="adaptive, tau-leaping, counted or jump-chain.")
+    ] = None,
+    grid: Annotated[str, typer.Option(help="Of times: uniform or cosine.")] = "uniform",
+    length: Annotated[int | None, typer.Option(help="Tokens each text is to have.")] = None,
+    min_length: Annotated[int, typer.Option(help="The fewest tokens of a text.")] = 0,
+    max_length: Annotated[int | None, typer.Option(help="The most tokens of a text.")] = None,
+    ban: Annotated[
+        list[str] | None, typer.Option(help="A token never to insert, as ' dog'; repeatable.")
+    ] = None,
+    force: Annotated[
+        list[str] | None, typer.Option(help="A text that must occur, as ' dog'; repeatable.")
+    ] = None,
+    correct: Annotated[float, typer.Option(help="Share of the tokens to take back and redo.")] = 0,
+    corrections: Annotated[int, typer.Option(help="How often to do so.")] = 1,
+    correction_steps: Annotated[int, typer.Option(help="Steps in which they come back.")] = 8,
+    batch_size: Annotated[int | None, typer.Option(help="Texts written together.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    json: Annotated[
+        Path | None, typer.Option(help="Write one JSON object a line to this file.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show the texts growing.")] = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write how they grew to FILE.html or FILE.gif.")
+    ] = None,
 ) -> None:
-    """Let a model write."""
-    from didlm.pretrained import load
+    """The options that `generate` and `infill` share."""
 
-    texts = load(model, device).generate(num, steps, seed, temperature)
-    print("\n\n".join(texts))
+
+def _with_writing_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `_writing` in the place of its `**options`."""
+    own = list(inspect.signature(command).parameters.values())[:-1]
+    shared = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(_writing).parameters.values()
+    ]
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        command(**arguments)
+
+    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    return run
+
+
+@app.command()
+@_with_writing_options
+def generate(
+    prompt: Annotated[str, typer.Option(help="How every text begins.")] = "",
+    suffix: Annotated[str, typer.Option(help="How every text ends.")] = "",
+    **options: Any,
+) -> None:
+    """Let a model write, from nothing or around a prompt and a suffix."""
+    from didlm.generate.command import write_for_user
+    from didlm.generate.template import Blank
+
+    write_for_user([prompt, Blank(), suffix], **options)
+
+
+@app.command()
+@_with_writing_options
+def infill(
+    template: Annotated[
+        str, typer.Argument(help="Text with blanks: [...], [...5], [...2-5] or [_].")
+    ],
+    **options: Any,
+) -> None:
+    """Fill the blanks of a text; what stands around them is kept."""
+    from didlm.generate.command import write_for_user
+    from didlm.generate.template import parse
+
+    write_for_user(parse(template), **options)
 
 
 def main() -> None:

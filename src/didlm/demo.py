@@ -29,8 +29,8 @@ def show_training(console: Console, settings: Settings, folder: Path) -> None:
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     bounds = [m["nats_per_document"] for m in map(json.loads, lines) if m["kind"] == "valid"]
     heading(console, "\nWhat it writes now")
-    for text in model.generate(3, settings.sample_steps, settings.seed):
-        console.print(text + "\n", soft_wrap=True, markup=False)
+    for text in model.generate(num_samples=3, steps=settings.sample_steps, seed=settings.seed):
+        console.print(text.text + "\n", soft_wrap=True, markup=False)
     heading(console, "How far from the truth")
     console.print(
         f"bound on unseen stories   {min(bounds):6.1f} nats a story, after {seconds:.0f} s\n"

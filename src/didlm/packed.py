@@ -121,22 +121,27 @@ class Packed:
             raise ValueError(f"cannot insert after row {row}: its gap is closed")
 
         rows, order = rows.sort(stable=True)
+        return self.splice(rows, tokens[order])[0]
+
+    def splice(self, rows: Tensor, tokens: Tensor) -> tuple["Packed", Tensor]:
+        """Insert without checks after rows in rising order; also say which rows are new [T]."""
         inserted_at = rows + 1 + torch.arange(rows.numel(), device=rows.device)
         is_new = torch.zeros(self.rows + rows.numel(), dtype=torch.bool, device=rows.device)
         is_new[inserted_at] = True
-
-        def merged(old: Tensor, new: Tensor | int) -> Tensor:
-            result = old.new_empty(is_new.numel())
-            result[~is_new], result[is_new] = old, torch.as_tensor(new, dtype=old.dtype)
-            return result
-
-        return Packed(
-            tokens=merged(self.tokens, tokens[order]),
+        batch = Packed(
+            tokens=merge(is_new, self.tokens, tokens),
             # Insertions after the last row of sequence s are the last before offset s + 1.
             offsets=self.offsets + torch.searchsorted(rows, self.offsets),
-            given=merged(self.given, 0),
-            open=merged(self.open, 1),
+            given=merge(is_new, self.given, 0),
+            open=merge(is_new, self.open, True),
         )
+        return batch, is_new
+
+    def select(self, chosen: Tensor) -> "Packed":
+        """The sequences where `chosen` [S] is true."""
+        rows = chosen[self.sequence]
+        offsets = torch.nn.functional.pad(self.offsets.diff()[chosen].cumsum(0), (1, 0))
+        return Packed(self.tokens[rows], offsets, self.given[rows], self.open[rows])
 
     def close(self, rows: Integers) -> "Packed":
         """The batch with the gaps after these rows closed, as before a prompt or after a suffix.
@@ -164,6 +169,14 @@ class Packed:
             position = row - int(self.offsets[sequence]) - 1
             place = "before the text" if position < 0 else f"at position {position}"
             raise ValueError(f"row {row} (sequence {sequence}, {place}) {why}")
+
+
+def merge(is_new: Tensor, old: Tensor, new: Tensor | float) -> Tensor:
+    """Rows in their order after an insertion: `old` where `is_new` [T] is false, else `new`."""
+    result = old.new_empty(is_new.numel(), *old.shape[1:])
+    result[~is_new] = old
+    result[is_new] = torch.as_tensor(new, dtype=old.dtype, device=old.device)
+    return result
 
 
 def pack(texts: Sequence[Integers], bos: int, given: Sequence[Integers] | None = None) -> Packed:

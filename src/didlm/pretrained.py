@@ -1,25 +1,33 @@
 """A model folder, in and out: config.json, model.safetensors, tokenizer.json, README.md."""
 
 import json
+import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import didlm
+from didlm._inputs import IntArray
 from didlm.data.tokenizer import Tokenizer
+from didlm.evaluate.score import Score, score_text
 from didlm.files import write_text
-from didlm.generate.tau_leaping import tau_leaping
+from didlm.generate.controls import Controls
+from didlm.generate.gaps import Gap, gaps_of
+from didlm.generate.results import Frame, Sample
+from didlm.generate.scorer import NetworkScorer
+from didlm.generate.template import Blank, Parts, match, parse
+from didlm.generate.writing import BATCH, Callback, Task, finish, write_all
 from didlm.methods.did import DID
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
-from didlm.packed import pack
-from didlm.schedule import uniform_grid
 
 FORMAT = 1
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(eq=False)
@@ -33,33 +41,158 @@ class Model:
     longest: int = 1024  # no text that it was trained on had more tokens
 
     def generate(
-        self, count: int = 1, steps: int = 64, seed: int = 0, temperature: float = 1.0
-    ) -> list[str]:
-        """Write texts from nothing.
+        self,
+        prompt: str | None = None,
+        suffix: str | None = None,
+        num_samples: int = 1,
+        steps: int = 64,
+        top_p: float = 1.0,
+        temperature: float = 1.0,
+        seed: int | None = None,
+        batch_size: int | None = None,
+        callback: Callback | None = None,
+        trace: bool = False,
+        **controls: Any,
+    ) -> list[Sample]:
+        """Write texts, from nothing or around what is given.
 
         Args:
-            count: how many texts.
-            steps: network calls; more are better and slower.
-            seed: of all random draws.
+            prompt: how every text begins: nothing is inserted before it or into it.
+            suffix: how every text ends.
+            num_samples: how many texts.
+            steps: of the time grid; more are better and slower.
+            top_p: draw tokens from the smallest set that has this probability.
             temperature: of the token distribution.
+            seed: of all draws: the same one gives the same texts. None draws one, which the
+                samples name.
+            batch_size: how many texts are written together; it does not change them.
+            callback: called with the frames of a batch after every step.
+            trace: whether samples keep their frames, for `didlm.display.trace`.
+            **controls: see `didlm.generate.controls.Controls`.
         """
-        if count < 1:
-            raise ValueError(f"cannot write {count} texts")
-        if not temperature > 0:
-            raise ValueError(f"the temperature must be positive: got {temperature}")
-        device = self.network.token_head.device
-        generator = torch.Generator(device).manual_seed(seed)
-        start = pack([np.empty(0, np.int64)] * count, self.tokenizer.bos).to(device)
+        parts: Parts = [prompt or "", Blank(), suffix or ""]
+        controls |= {"steps": steps, "top_p": top_p, "temperature": temperature}
+        return self._write(parts, num_samples, seed, batch_size, callback, trace, controls)
+
+    def infill(
+        self,
+        template: str | Parts,
+        num_samples: int = 1,
+        seed: int | None = None,
+        batch_size: int | None = None,
+        callback: Callback | None = None,
+        trace: bool = False,
+        **controls: Any,
+    ) -> list[Sample]:
+        """Fill the blanks of a template; what stands around them is kept character for character.
+
+        Args:
+            template: a text with blanks: `[...]` of any length, `[...5]` of at most 5 tokens,
+                `[...2-5]` of 2 to 5, `[_]` one token; or a sequence of texts and `Blank`s.
+            num_samples: how many fillings.
+            seed: as for `generate`, and so are the following.
+            batch_size: how many texts are written together.
+            callback: called with the frames of a batch after every step.
+            trace: whether samples keep their frames.
+            **controls: see `didlm.generate.controls.Controls`.
+        """
+        parts = parse(template) if isinstance(template, str) else template
+        return self._write(parts, num_samples, seed, batch_size, callback, trace, controls)
+
+    def stream(
+        self,
+        template: str | Parts = "[...]",
+        num_samples: int = 1,
+        seed: int | None = None,
+        **controls: Any,
+    ) -> Iterator[list[Frame]]:
+        """Fill a template and yield the texts as they are after every step, for live display."""
+        parts = parse(template) if isinstance(template, str) else template
+        task = self._task(parts, num_samples, seed, controls)
+        return iter(write_all(task, num_samples, watched=True, trace=False))
+
+    def gaps(self, text: str, t: float = 0.5, top: int = 5) -> list[Gap]:
+        """Where tokens are missing from a text of which a share t is thought to be deleted.
+
+        Args:
+            text: the text, of which everything may be incomplete.
+            t: the time, as the probability of deletion.
+            top: how many of the likeliest tokens to name at each gap.
+        """
+        tokens = self._fitting(self.tokenizer.encode(text))
         self.network.eval()
-        x_0 = tau_leaping(
-            self.network,
-            start,
-            uniform_grid(steps),
-            generator,
-            self.length,
-            temperature=temperature,
+        scorer = NetworkScorer(self.network)
+        return gaps_of(scorer, self.tokenizer, tokens, t, self.length, top, self.device)
+
+    def score(
+        self, text: str, given: str | Parts | None = None, draws: int = 64, seed: int = 0
+    ) -> Score:
+        """A lower bound on the log-likelihood of a text, or of what is not given of it.
+
+        Args:
+            text: the whole text.
+            given: a template that the text matches, such as `Once upon a time [...]`: only what
+                stands in its blanks is scored.
+            draws: states of the text to visit; more are more precise.
+            seed: of the draws.
+        """
+        if given is None:
+            tokens, what = self.tokenizer.encode(text), None
+        else:
+            parts = parse(given) if isinstance(given, str) else given
+            tokens, what = match(parts, text, self.tokenizer)
+        return score_text(self.network, self.method, self._fitting(tokens), what, draws, seed)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.network.token_head.device
+
+    def _fitting(self, tokens: IntArray) -> IntArray:
+        if len(tokens) > self.longest:
+            raise ValueError(
+                f"the text has {len(tokens)} tokens: "
+                f"the model was trained on texts of at most {self.longest}"
+            )
+        if self.length is not None and len(tokens) > self.length:
+            raise ValueError(
+                f"all texts of this model have {self.length} tokens: got {len(tokens)}"
+            )
+        return tokens
+
+    def _write(
+        self,
+        parts: Parts,
+        num_samples: int,
+        seed: int | None,
+        batch_size: int | None,
+        callback: Callback | None,
+        trace: bool,
+        controls: dict[str, Any],
+    ) -> list[Sample]:
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"a batch needs at least one text: got a batch size of {batch_size}")
+        task = self._task(parts, num_samples, seed, controls)
+        steps = write_all(task, batch_size or BATCH, callback is not None, trace)
+        return finish(steps, callback)
+
+    def _task(
+        self, parts: Parts, num_samples: int, seed: int | None, options: dict[str, Any]
+    ) -> Task:
+        if num_samples < 1:
+            raise ValueError(f"cannot write {num_samples} texts")
+        controls = Controls(**options)
+        self.network.eval()
+        return Task(
+            scorer=NetworkScorer(self.network),
+            tokenizer=self.tokenizer,
+            plan=controls.plan(self.tokenizer, self.length, self.longest, self.device),
+            parts=parts,
+            controls=controls,
+            count=num_samples,
+            seed=secrets.randbits(32) if seed is None else seed,
+            device=self.device,
         )
-        return [self.tokenizer.decode(text.cpu().numpy()) for text in x_0.unpack()]
 
     def save_pretrained(self, folder: Path | str, card: str = "") -> None:
         """Write the folder; an older model there is replaced file by file, never half-written."""
@@ -84,12 +217,21 @@ class Model:
         write_text(folder / "README.md", card or "# A didlm model\n")
 
     @staticmethod
-    def from_pretrained(folder: Path | str, device: torch.device | str = "cpu") -> "Model":
+    def from_pretrained(
+        folder: Path | str, device: torch.device | str = "cpu", dtype: str = "fp32"
+    ) -> "Model":
         """Read a folder that `save_pretrained` has written.
+
+        Args:
+            folder: where it is.
+            device: where the network is to run.
+            dtype: in which precision: fp32, bf16 or fp16.
 
         Raises:
             ValueError: if it is missing, damaged, or of a newer format.
         """
+        if dtype not in DTYPES:
+            raise ValueError(f"there is no dtype '{dtype}': known are {', '.join(DTYPES)}")
         folder = Path(folder)
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} is not a model: it has no config.json")
@@ -114,7 +256,7 @@ class Model:
             raise ValueError(f"{folder}/model.safetensors is damaged: {reason}") from None
         longest = config.get("longest", Model.longest)
         return Model(
-            network.to(check_device(device)).eval(),
+            network.to(check_device(device), DTYPES[dtype]).eval(),
             Tokenizer.load(folder),
             method,
             config.get("length"),
@@ -136,6 +278,6 @@ def check_device(name: torch.device | str) -> torch.device:
     return device
 
 
-def load(folder: Path | str, device: torch.device | str = "cpu") -> Model:
+def load(folder: Path | str, device: torch.device | str = "cpu", dtype: str = "fp32") -> Model:
     """The model in a folder."""
-    return Model.from_pretrained(folder, device)
+    return Model.from_pretrained(folder, device, dtype)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from didlm._inputs import IntArray, Integers, integers
+from didlm._inputs import BoolArray, IntArray, Integers, integers
 from didlm.data.documents import read_text
 from didlm.files import write_text
 
@@ -32,6 +33,7 @@ class Tokenizer:
     vocabulary: int  # the number of ids: every id is below it
     bos: int  # the id of the token that starts every sequence
     separator: int  # the id that stands between documents laid end to end
+    unknown: int | None  # the id of whatever the vocabulary cannot spell; None if there is none
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
         """Take over a tokenizer of the tokenizers library; it must not be used elsewhere.
@@ -48,6 +50,8 @@ class Tokenizer:
         self.bos = self._special(self._first_there(_BOS_NAMES) or BOS)
         separator = self._first_there(_SEPARATOR_NAMES)
         self.separator = self._special(separator) if separator else self.bos
+        unknown = getattr(library.model, "unk_token", None)  # models without one lack the name too
+        self.unknown = None if unknown is None else library.token_to_id(unknown)
         self.vocabulary = _count_ids(library.get_vocab(with_added_tokens=True))
 
     @classmethod
@@ -161,6 +165,28 @@ class Tokenizer:
             return text
         return bytes(byte_of[character] for character in piece).decode("utf-8", "backslashreplace")
 
+    def special(self) -> list[int]:
+        """The ids that never come out of a text: BOS, the separator, and others a file names."""
+        added = self._library.get_added_tokens_decoder()
+        return sorted(number for number, token in added.items() if token.special)
+
+    def begins_with_space(self) -> BoolArray:
+        """Whether the text of each id begins with a space [vocabulary]; special tokens do not."""
+        return self._begins_with_space
+
+    def first_unknown(self, text: str) -> str | None:
+        """The first part of a text that becomes the unknown token; None if all of it is known.
+
+        Raises:
+            ValueError: if the text is not Unicode.
+        """
+        (checked,) = _checked([text])
+        encoding = self._library.encode(checked, add_special_tokens=False)
+        if self.unknown not in encoding.ids:
+            return None
+        first, end = encoding.offsets[encoding.ids.index(self.unknown)]
+        return text[first:end]
+
     def lossless(self, texts: Sequence[str]) -> bool:
         """Whether all these texts survive `encode` and `decode` unchanged."""
         encoded = self.encode_batch(texts)
@@ -176,6 +202,13 @@ class Tokenizer:
     def __reduce__(self) -> tuple[Any, ...]:
         # The library's own pickle forgets that special tokens in a text are ordinary.
         return _from_json, (self._library.to_str(),)
+
+    @cached_property
+    def _begins_with_space(self) -> BoolArray:
+        texts = self._library.decode_batch([[number] for number in range(self.vocabulary)])
+        spaced = np.array([text.startswith(" ") for text in texts], dtype=np.bool_)
+        spaced.flags.writeable = False  # it is shared by all who ask
+        return spaced
 
     def _first_there(self, names: Sequence[str]) -> str | None:
         return next((name for name in names if self._library.token_to_id(name) is not None), None)

@@ -18,14 +18,13 @@ from didlm.loss import batch_loss
 from didlm.methods.did import given_prefix
 from didlm.model.config import preset
 from didlm.model.transformer import Network
-from didlm.pretrained import Model, check_device
+from didlm.pretrained import DTYPES, Model, check_device
 from didlm.train.optimiser import MovingAverage, learning_rate_factor, make_optimisers
 from didlm.train.prepare import Prepared, prepare
 from didlm.train.progress import Reporter
 from didlm.train.record import model_card, record_run
 from didlm.train.settings import Settings
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Dynamic loss scaling of fp16 overflows on purpose while it looks for the largest scale.
 BAD_STEPS_FP16 = 30
 
@@ -253,9 +252,11 @@ def _save(
 
 def _write_samples(model: Model, folder: Path, settings: Settings, step: int) -> None:
     if settings.samples:
-        texts = model.generate(settings.samples, settings.sample_steps, settings.seed)
+        samples = model.generate(
+            num_samples=settings.samples, steps=settings.sample_steps, seed=settings.seed
+        )
         model.network.train()
-        write_text(folder / "samples" / f"{step:08d}.txt", "\n\n".join(texts) + "\n")
+        write_text(folder / "samples" / f"{step:08d}.txt", "\n\n".join(map(str, samples)) + "\n")
 
 
 def _sentence(metrics: dict[str, float]) -> str:

@@ -74,7 +74,14 @@ def model_card(settings: Settings, prepared: Prepared, metrics: dict[str, float]
             f"| bits per byte | {metrics['bits_per_byte']:.4f} |",
             "",
         ]
-    lines += ["```python", "import didlm", "", "didlm.load('PATH').generate(4)", "```", ""]
+    lines += [
+        "```python",
+        "import didlm",
+        "",
+        "didlm.load('PATH').generate(num_samples=4)",
+        "```",
+        "",
+    ]
     lines += ["## Settings", "", "```"]
     lines += [f"{name} = {value!r}" for name, value in asdict(settings).items() if name != "data"]
     lines += ["```"]

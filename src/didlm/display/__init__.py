@@ -1,0 +1,1 @@
+"""Watching a text grow: in the terminal, as a page, as an animation."""

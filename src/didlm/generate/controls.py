@@ -1,0 +1,176 @@
+"""All that a user can choose about generation, checked in one place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import torch
+
+from didlm.data.tokenizer import Tokenizer
+from didlm.generate.corrector import corrected
+from didlm.generate.driver import Plan
+from didlm.generate.samplers import SAMPLERS
+from didlm.generate.tokens import TokenControls
+from didlm.schedule import cosine_grid, uniform_grid
+
+GRIDS = {"uniform": uniform_grid, "cosine": cosine_grid}
+FIXED_ONLY = ("counted", "jump-chain")
+
+
+@dataclass(frozen=True)
+class Controls:
+    """How to write; the defaults suit most models.
+
+    Args:
+        steps: of the time grid; the adaptive samplers add some short ones at the start.
+        sampler: 'adaptive', 'tau-leaping', 'counted' or 'jump-chain' (docs/sampling.md); by default
+            'adaptive', and 'counted' for models of fixed-length text.
+        grid: 'uniform', or 'cosine', which takes shorter steps at the start.
+        temperature: of the tokens; below 1 for likelier ones.
+        top_p: draw tokens from the smallest set that has this probability.
+        top_k: draw tokens from so many of the likeliest.
+        position_temperature: below 1 tokens come where the model is surer that some are missing.
+        length: how many tokens a text is to have, given ones included; by default the model's own
+            if it has one, else free.
+        min_length: the fewest tokens of a text of free length.
+        max_length: the most; by default as many as the model was trained on.
+        banned: tokens that must not be inserted: ids, or texts that are one token.
+        forced: texts that must occur somewhere in the result, written exactly as here.
+        correct: share of the tokens to take back and insert again, for self-correction.
+        corrections: how often to do so, evenly spread, the last time at the end.
+        correction_steps: network calls in which they come back each time.
+    """
+
+    steps: int = 64
+    sampler: str | None = None
+    grid: str = "uniform"
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    position_temperature: float = 1.0
+    length: int | None = None
+    min_length: int = 0
+    max_length: int | None = None
+    banned: Sequence[str | int] = ()
+    forced: Sequence[str] = ()
+    correct: float = 0.0
+    corrections: int = 1
+    correction_steps: int = 8
+
+    def __post_init__(self) -> None:
+        _known("sampler", self.sampler, SAMPLERS)
+        _known("grid", self.grid, GRIDS)
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"steps must be a whole number, at least 1: got {self.steps}")
+        if not 0 < self.position_temperature < float("inf"):
+            raise ValueError(
+                f"the position temperature must be positive: got {self.position_temperature}"
+            )
+        if self.length is not None and (self.min_length or self.max_length is not None):
+            raise ValueError("give either a length, or its minimum and maximum, not both")
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"a text cannot have {self.length} tokens")
+        if self.min_length < 0:
+            raise ValueError(f"the minimum length cannot be negative: got {self.min_length}")
+        if self.max_length is not None and self.max_length < max(1, self.min_length):
+            raise ValueError(
+                f"the maximum length must be at least 1 and the minimum length, "
+                f"{self.min_length}: got {self.max_length}"
+            )
+        for name, texts in (("banned", self.banned), ("forced", self.forced)):
+            if isinstance(texts, str):
+                raise ValueError(f"{name} takes a list of texts: write [{texts!r}]")
+        self.token_controls()
+        corrected(uniform_grid(1), self.correct, self.corrections, self.correction_steps)
+
+    def token_controls(self) -> TokenControls:
+        """Those that bend the token distribution."""
+        return TokenControls(self.temperature, self.top_p, self.top_k)
+
+    def plan(
+        self, tokenizer: Tokenizer, fixed: int | None, longest: int, device: torch.device
+    ) -> Plan:
+        """What the driver needs to know.
+
+        Args:
+            tokenizer: of the model.
+            fixed: the length of all texts, for models of fixed-length text.
+            longest: the length of the longest texts that the model was trained on.
+            device: of the model.
+
+        Raises:
+            ValueError: if the model cannot do what is asked for.
+        """
+        length = self._length(fixed, longest)
+        sampler = self.sampler or ("adaptive" if fixed is None else "counted")
+        if sampler in FIXED_ONLY and length is None:
+            raise ValueError(
+                f"the sampler '{sampler}' needs to know the length of the text: give length=..."
+            )
+        # The paper's sampler may end short of the length; all others reach it.
+        shortest = length or self.min_length
+        if sampler == "tau-leaping" and fixed is not None:
+            shortest = 0
+        specials = [] if fixed is not None else tokenizer.special()
+        forbidden = torch.zeros(tokenizer.vocabulary, dtype=torch.bool)
+        forbidden[[*specials, tokenizer.bos, *_token_ids(self.banned, tokenizer)]] = True
+        if fixed is not None:
+            forbidden[tokenizer.separator] = tokenizer.separator in self.banned
+        if bool(forbidden.all()):
+            raise ValueError("every token of the vocabulary is banned: there is none to insert")
+        return Plan(
+            sampler=SAMPLERS[sampler],
+            grid=self._times(sampler).tolist(),
+            tokens=self.token_controls(),
+            position_temperature=self.position_temperature,
+            length=length,
+            shortest=shortest,
+            longest=length or self.max_length or longest,
+            forbidden=forbidden.to(device),
+            without_space=torch.from_numpy(~tokenizer.begins_with_space()).to(device),
+        )
+
+    def _length(self, fixed: int | None, longest: int) -> int | None:
+        asked = self.length or self.max_length
+        if asked is not None and asked > longest:
+            raise ValueError(
+                f"the model was trained on texts of at most {longest} tokens: "
+                f"it cannot write {asked}"
+            )
+        if fixed is not None and (self.min_length or self.max_length):
+            raise ValueError(
+                "all texts of this model have one length: give length, not its minimum or maximum"
+            )
+        return self.length or fixed
+
+    def _times(self, sampler: str) -> np.ndarray:
+        # A step of the jump chain is a token: it needs no times in between.
+        times = uniform_grid(1) if sampler == "jump-chain" else GRIDS[self.grid](self.steps)
+        return corrected(times, self.correct, self.corrections, self.correction_steps)
+
+
+def _known(what: str, name: str | None, names: dict[str, Any]) -> None:
+    if name is not None and name not in names:
+        near = get_close_matches(str(name), names, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}"
+        raise ValueError(f"there is no {what} '{name}': {hint}")
+
+
+def _token_ids(tokens: Sequence[str | int], tokenizer: Tokenizer) -> list[int]:
+    """Ids of tokens that are named by their ids or their texts."""
+    numbers = []
+    for token in tokens:
+        ids = tokenizer.encode(token).tolist() if isinstance(token, str) else [token]
+        if len(ids) != 1:
+            raise ValueError(
+                f"{token!r} is {len(ids)} tokens of this vocabulary: only single tokens can be "
+                "banned (words begin with their space, as in ' dog')"
+            )
+        if not 0 <= ids[0] < tokenizer.vocabulary:
+            raise ValueError(
+                f"there is no token {ids[0]}: the ids are 0 to {tokenizer.vocabulary - 1}"
+            )
+        numbers += ids
+    return numbers

@@ -1,0 +1,234 @@
+"""The one loop of generation: read, see which gaps fire, draw their tokens, insert, and again.
+
+Every sequence has a time, a place on the grid and a count of passes of its own, so texts of
+different progress share a batch. Where the grid rises, tokens are deleted (see `corrector`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from didlm.generate import uniforms
+from didlm.generate.draft import Draft
+from didlm.generate.limits import check_limits, limits_of, within
+from didlm.generate.results import Frame
+from didlm.generate.samplers import Moment, Sampler
+from didlm.generate.scorer import Scorer
+from didlm.generate.tokens import TokenControls, draw_tokens
+
+LOGITS_AT_A_TIME = 2**22  # no more than this are ever held
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a batch is to be written."""
+
+    sampler: Sampler
+    grid: Sequence[float]  # times from 1 to 0; where they rise, tokens are deleted
+    tokens: TokenControls = field(default_factory=TokenControls)
+    position_temperature: float = 1.0
+    length: int | None = None  # to which rates are normalised; a model of fixed length needs it
+    shortest: int = 0  # no text ends with fewer tokens, given ones included
+    longest: int = 1024  # and none has more
+    forbidden: Tensor | None = None  # [V] tokens that are never inserted
+    without_space: Tensor | None = None  # [V] tokens that do not begin with a space
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A text that is done."""
+
+    number: int
+    tokens: np.ndarray
+    born: np.ndarray
+    passes: int
+    calls: int  # of the model
+
+
+class Writer:
+    """A batch of texts being written; each `step` is at most one call of the model."""
+
+    def __init__(self, scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int = 0) -> None:
+        """Begin.
+
+        Args:
+            scorer: the model.
+            draft: what the texts start from, on the model's device.
+            plan: how they are written.
+            seed: of all draws.
+            first: the number of the first sample: draws depend on numbers, not on batches.
+
+        Raises:
+            ValueError: if what is given and the limits do not go together.
+        """
+        check_limits(draft, plan.shortest, plan.longest)
+        if scorer.normalised and plan.length is None:
+            raise ValueError("a model of fixed-length text needs to be told the length")
+        self.scorer, self.draft, self.plan = scorer, draft, plan
+        device = draft.blank.device
+        self.grid = torch.tensor(plan.grid, dtype=torch.float64, device=device)
+        self.forbidden = torch.arange(scorer.outputs, device=device) >= scorer.vocabulary
+        if plan.forbidden is not None:
+            self.forbidden[: scorer.vocabulary] |= plan.forbidden
+        self.without_space: Tensor | None = None
+        if plan.without_space is not None and bool(draft.spaced.any()):
+            self.without_space = torch.ones_like(self.forbidden)
+            self.without_space[: scorer.vocabulary] = plan.without_space
+        # Of each sequence:
+        self.number = torch.arange(first, first + len(draft.x_t), device=device)
+        self.key = uniforms.sample_keys(seed, self.number)
+        self.time = self.grid[:1].repeat(len(draft.x_t))
+        self.place = torch.zeros_like(self.number)  # on the grid
+        self.passes = torch.zeros_like(self.number)
+        self.calls = torch.zeros_like(self.number)
+        self.stale = torch.ones_like(self.number, dtype=torch.bool)  # changed since it was read
+        self.rows_read = 0  # by the model, in all its calls
+        self.finished: list[Finished] = []
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One pass of all texts."""
+        self.passes += 1
+        self._delete_where_time_rises()
+        target = self.grid[self.place + 1]
+        limits = limits_of(self.draft, self.plan.shortest, self.plan.longest)
+        self._read((limits.room > 0) & (self.stale | self.scorer.timed))
+        low, high, missing = self._expected(limits.shortfall, limits.room)
+        moment = Moment(
+            rate=limits.bend(self._rates(), low, high),
+            uniform=self._uniforms(uniforms.FIRE, torch.arange(self.draft.x_t.rows)),
+            sequence=limits.sequence,
+            time=self.time,
+            target=target,
+            missing=missing,
+            flips=self._flips,
+        )
+        fires, time = self.plan.sampler(moment)
+        rows = limits.obey(fires, moment.arrival, time <= 0).nonzero().squeeze(-1)
+        self._insert(rows, self._draw(rows))
+        # A text cannot end while something must still come, and does.
+        unmet = limits_of(self.draft, self.plan.shortest, self.plan.longest).unmet
+        self.time = torch.where((time <= 0) & unmet & self.stale, self.time, time)
+        self.place += self.time <= target
+
+    def retire(self) -> None:
+        """Take those texts out of the batch that have come to the end of the grid."""
+        done = self.place == len(self.grid) - 1
+        if bool(done.any()):
+            texts = self.draft.select(done)
+            lengths = texts.x_t.offsets.diff().tolist()
+            columns = zip(
+                self.number[done].tolist(),
+                (rows[1:].numpy() for rows in texts.x_t.tokens.cpu().split(lengths)),
+                (rows[1:].numpy() for rows in texts.born.cpu().split(lengths)),
+                self.passes[done].tolist(),
+                self.calls[done].tolist(),
+                strict=True,
+            )
+            self.finished += [Finished(*column) for column in columns]
+            self.draft = self.draft.select(~done)
+            for name in ("number", "key", "time", "place", "passes", "calls", "stale"):
+                setattr(self, name, getattr(self, name)[~done])
+
+    def frames(self) -> dict[int, Frame]:
+        """The texts of the batch as they are now, by sample number."""
+        lengths = self.draft.x_t.offsets.diff().tolist()
+        columns = zip(
+            self.number.tolist(),
+            self.passes.tolist(),
+            self.time.tolist(),
+            (rows[1:].numpy() for rows in self.draft.x_t.tokens.cpu().split(lengths)),
+            (rows[1:].numpy() for rows in self.draft.born.cpu().split(lengths)),
+            strict=True,
+        )
+        return {number: Frame(*column) for number, *column in columns}
+
+    def _read(self, due: Tensor) -> None:
+        """Ask the model about the texts that are due [S]; the others keep their answers."""
+        self.calls += due
+        self.stale &= ~due
+        x_t, all_due = self.draft.x_t, bool(due.all())
+        if all_due or bool(due.any()):
+            part = x_t if all_due else x_t.select(due)
+            answer = self.scorer.read(part, self.time if all_due else self.time[due])
+            self.draft = self.draft.answered(due[x_t.sequence], *answer)
+            self.rows_read += part.rows
+
+    def _rates(self) -> Tensor:
+        """How many tokens the model expects in each gap [T]: in closed ones none."""
+        sequence = self.draft.x_t.sequence
+        log_rate = self.draft.log_rate.double().masked_fill(~self.draft.x_t.open, -torch.inf)
+        largest = torch.full_like(self.time, -torch.inf)
+        largest = largest.scatter_reduce(0, sequence, log_rate, "amax")
+        largest = largest.masked_fill(~largest.isfinite(), 0)
+        relative = log_rate - largest[sequence]
+        rate = relative.exp()
+        if self.plan.position_temperature != 1:  # other places, at the same pace
+            total = torch.zeros_like(self.time).index_add_(0, sequence, rate)
+            rate = (relative / self.plan.position_temperature).exp()
+            rate = within(rate, sequence, total, total)
+        return rate if self.scorer.normalised else rate * largest.exp()[sequence]
+
+    def _expected(self, shortfall: Tensor, room: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Least and most tokens that may be expected to be missing [S], and how many are."""
+        if self.plan.length is None:
+            return torch.minimum(shortfall, room), room, torch.full_like(self.time, torch.inf)
+        missing = (self.plan.length - self.draft.x_t.lengths).clamp(min=0)  # Eq. normalisation
+        return missing, missing, missing.double()
+
+    def _flips(self, count: Tensor, chance: Tensor) -> Tensor:
+        """How many of `count` missing tokens come, each with the same chance [S]."""
+        each = torch.arange(self.plan.length or 0, device=count.device)
+        draws = uniforms.uniforms(self.key[:, None], self.passes[:, None], uniforms.COUNT, each)
+        return ((draws < chance[:, None]) & (each < count[:, None])).sum(-1)
+
+    def _uniforms(self, purpose: int, rows: Tensor) -> Tensor:
+        """A draw for each of the rows, told apart by their places in their texts."""
+        rows = rows.to(self.key.device)
+        sequence, position = self.draft.x_t.sequence[rows], self.draft.position[rows]
+        return uniforms.uniforms(self.key[sequence], self.passes[sequence], purpose, position)
+
+    def _draw(self, rows: Tensor) -> Tensor:
+        """A token for each gap that fires; the vocabulary head runs on these alone."""
+        draws = self._uniforms(uniforms.TOKEN, rows)
+        size = max(1, LOGITS_AT_A_TIME // self.scorer.outputs)
+        drawn = []
+        for some, uniform in zip(rows.split(size), draws.split(size), strict=True):
+            forbidden = self.forbidden
+            if self.without_space is not None:
+                forbidden = forbidden | (self.draft.spaced[some, None] & self.without_space)
+            logits = self.scorer.logits(self.draft.features[some])
+            drawn.append(draw_tokens(logits, uniform, self.plan.tokens, forbidden))
+        return torch.cat(drawn)
+
+    def _insert(self, rows: Tensor, tokens: Tensor) -> None:
+        sequence = self.draft.x_t.sequence[rows]
+        self.stale.index_fill_(0, sequence, True)
+        self.draft = self.draft.insert(rows, tokens, self.passes[sequence])
+
+    def _delete_where_time_rises(self) -> None:
+        """Carry texts forward to a later time, where fewer tokens survive (Eq. corrector)."""
+        target = self.grid[self.place + 1]
+        rises = target > self.time
+        if bool(rises.any()):
+            sequence = self.draft.x_t.sequence
+            chance = torch.where(rises, (target - self.time) / (1 - self.time), 0)
+            draws = self._uniforms(uniforms.DELETE, torch.arange(self.draft.x_t.rows))
+            # The first token after a `spaced` gap holds a space that is given.
+            held = torch.nn.functional.pad(self.draft.spaced[:-1], (1, 0))
+            gone = (draws < chance[sequence]) & self.draft.free & ~held
+            self.stale.index_fill_(0, sequence[gone], True)
+            self.draft = self.draft.delete(gone)
+            self.time = torch.where(rises, target, self.time)
+            self.place += rises
+
+
+def write(writer: Writer) -> Iterator[None]:
+    """Step until all texts are finished; yields after every pass, before any text is retired."""
+    while len(writer.number):
+        writer.step()
+        yield
+        writer.retire()

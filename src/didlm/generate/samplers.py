@@ -1,0 +1,97 @@
+"""Samplers: given the rates of all gaps, which of them fire, and what time it is afterwards.
+
+Each is a small function of one `Moment`. Time is the probability of deletion u, which falls from 1
+to 0; for the log-linear schedule it is t itself. Shapes: S sequences, T rows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from didlm.generate.limits import earliest
+
+# No gap is expected to receive more tokens than this in one adaptive step. At the start, where a
+# step brings few tokens at all and the length of a text is decided, steps are shorter still.
+CAUTION, CAUTION_AT_START, FEW = 1 / 4, 1 / 8, 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """What a sampler decides upon; all real numbers in float64."""
+
+    rate: Tensor  # [T] how many tokens each gap still lacks, in expectation; 0 if closed or full
+    uniform: Tensor  # [T] a draw for each gap
+    sequence: Tensor  # [T]
+    time: Tensor  # [S]
+    target: Tensor  # [S] the next time on the grid; not above the time
+    missing: Tensor  # [S] how many tokens the text still lacks; infinite if its length is free
+    flips: Callable[[Tensor, Tensor], Tensor]  # (count [S], chance [S]) -> a binomial draw [S]
+
+    @property
+    def arrival(self) -> Tensor:
+        """When each gap would fire [T], were its rate to stay; the same draw as `uniform`."""
+        return torch.where(self.rate > 0, -torch.log1p(-self.uniform) / self.rate, torch.inf)
+
+
+Sampler = Callable[[Moment], tuple[Tensor, Tensor]]  # which gaps fire [T], and the new time [S]
+
+
+def tau_leaping(moment: Moment) -> tuple[Tensor, Tensor]:
+    """The paper's sampler: straight to the next time, at most one token per gap (Eq. tau-leaping).
+
+    Where a gap lacks many tokens the rest is lost: at few steps texts become too short.
+    """
+    return _leap(moment, moment.target), moment.target
+
+
+def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
+    """As `tau_leaping`, but no further than the largest rate allows (Eq. adaptive-step)."""
+    time = _cautious(moment)
+    return _leap(moment, time), time
+
+
+def counted(moment: Moment) -> tuple[Tensor, Tensor]:
+    """Fixed length: draw how many tokens come, then place them by rate (Eq. counted-leap)."""
+    time = torch.where(moment.target > 0, _cautious(moment), _reachable(moment, 1.0))
+    count = moment.flips(moment.missing, _share(moment, time))
+    return earliest(moment.arrival, moment.sequence, count), time
+
+
+def jump_chain(moment: Moment) -> tuple[Tensor, Tensor]:
+    """Fixed length: one token at a time, without any approximation (Eq. jump-chain)."""
+    one = moment.missing.clamp(max=1)
+    time = moment.time * (moment.missing - one) / moment.missing.clamp(min=1)
+    return earliest(moment.arrival, moment.sequence, one), time
+
+
+def _leap(moment: Moment, time: Tensor) -> Tensor:
+    return moment.uniform < moment.rate * _share(moment, time)[moment.sequence]
+
+
+def _share(moment: Moment, time: Tensor) -> Tensor:
+    """The chance [S] that a token missing now has come at the new time."""
+    return torch.where(moment.time > 0, 1 - time / moment.time, 0)
+
+
+def _cautious(moment: Moment) -> Tensor:
+    """How far an adaptive step goes [S] (Eq. adaptive-step)."""
+    time = _reachable(moment, CAUTION)
+    total = torch.zeros_like(time).index_add_(0, moment.sequence, moment.rate)
+    at_start = (time > moment.target) & (total * _share(moment, time) < FEW)
+    return torch.where(at_start, _reachable(moment, CAUTION_AT_START), time)
+
+
+def _reachable(moment: Moment, caution: float) -> Tensor:
+    """The next time on the grid, or as far as no gap expects more than `caution` tokens [S]."""
+    largest = torch.zeros_like(moment.time).scatter_reduce(0, moment.sequence, moment.rate, "amax")
+    return torch.maximum(moment.target, moment.time * (1 - caution / largest.clamp(min=caution)))
+
+
+SAMPLERS: dict[str, Sampler] = {
+    "adaptive": adaptive,
+    "tau-leaping": tau_leaping,
+    "counted": counted,
+    "jump-chain": jump_chain,
+}

@@ -1,0 +1,94 @@
+"""What to insert: one token for each gap that fires, with the usual controls.
+
+Shapes: R gaps that fire, V tokens of the vocabulary, padded as the network's head is.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+BLOCK = 128  # tokens are found in two strides: first their block, then their place in it
+NUCLEUS = 256  # how many of the likeliest tokens are tried first as the nucleus
+
+
+@dataclass(frozen=True)
+class TokenControls:
+    """How the distribution over tokens is bent before one is drawn."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0  # draw from the smallest set of likeliest tokens that has this probability
+    top_k: int | None = None  # draw from so many of the likeliest tokens
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"the temperature must be positive: got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top-p must be above 0 and at most 1: got {self.top_p}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top-k must be at least 1: got {self.top_k}")
+
+
+def draw_tokens(
+    logits: Tensor, uniform: Tensor, controls: TokenControls, forbidden: Tensor
+) -> Tensor:
+    """One token per row [R], by inversion of the distribution function in float64.
+
+    Float32 is too coarse for the sums: at large vocabularies the tail would never be drawn.
+
+    Args:
+        logits: unnormalised log-probabilities [R, V]; overwritten.
+        uniform: one draw from [0, 1) per row [R], in float64.
+        controls: temperature, top-p and top-k.
+        forbidden: tokens that cannot be drawn, [V] or [R, V]; each row leaves some.
+    """
+    logits.masked_fill_(forbidden, -torch.inf)
+    logits.sub_(logits.amax(-1, keepdim=True)).div_(controls.temperature)
+    weights = logits.exp_()
+    if controls.top_k is not None and controls.top_k < weights.shape[-1]:
+        least = weights.topk(controls.top_k, -1).values[:, -1:]
+        weights.masked_fill_(weights < least, 0)
+    if controls.top_p < 1:
+        weights.masked_fill_(weights < _nucleus_edge(weights, controls.top_p), 0)
+    return _invert(weights, uniform)
+
+
+def _nucleus_edge(weights: Tensor, top_p: float) -> Tensor:
+    """The least weight [R, 1] in the nucleus: the tokens before it have less than `top_p`."""
+    wanted = weights.sum(-1, keepdim=True, dtype=torch.float64) * top_p
+    tried = min(NUCLEUS, weights.shape[-1])
+    edge, reached = _edge_among(weights.topk(tried, -1).values, wanted)
+    short = (~reached).nonzero().squeeze(-1)
+    if tried < weights.shape[-1] and short.numel():  # only flat distributions need a full sort
+        edge[short], _ = _edge_among(weights[short].sort(-1, descending=True).values, wanted[short])
+    return edge
+
+
+def _edge_among(largest: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The first of the falling weights with which their sum reaches what is wanted, if it does."""
+    total = largest.double().cumsum(-1)
+    place = torch.searchsorted(total, wanted).clamp(max=largest.shape[-1] - 1)
+    return largest.gather(-1, place), (total[:, -1:] >= wanted).squeeze(-1)
+
+
+def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The token at which the sum of the weights passes `uniform` of the total [R]."""
+    rest = -weights.shape[-1] % BLOCK
+    blocks = (pad(weights, (0, rest)) if rest else weights).unflatten(-1, (-1, BLOCK))
+    until = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    wanted = uniform[:, None] * until[:, -1:]
+    block = _passed(until, wanted)
+    before = torch.where(block > 0, until.gather(-1, (block - 1).clamp(min=0)), 0)
+    inside = blocks.gather(1, block[..., None].expand(-1, -1, BLOCK)).squeeze(1).double()
+    return (block * BLOCK + _passed(inside.cumsum(-1), wanted - before)).squeeze(-1)
+
+
+def _passed(total: Tensor, wanted: Tensor) -> Tensor:
+    """The first place [R, 1] at which a running sum exceeds what is wanted.
+
+    Rounding may put what is wanted at the very end, behind which only zero weights follow: then it
+    is the first place at which the sum is complete.
+    """
+    place = torch.searchsorted(total, wanted, right=True)
+    return torch.minimum(place, torch.searchsorted(total, total[:, -1:].contiguous()))

@@ -1,0 +1,109 @@
+"""From what a user asks for to samples: batches, forced words, frames, timing."""
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from didlm.data.tokenizer import Tokenizer
+from didlm.generate.controls import Controls
+from didlm.generate.draft import begin
+from didlm.generate.driver import Plan, Writer, write
+from didlm.generate.results import Frame, Sample
+from didlm.generate.scorer import Scorer
+from didlm.generate.template import Parts, Start, is_kept, start, with_forced
+
+BATCH = 64  # texts written together, unless a batch size is asked for
+
+Callback = Callable[[list[Frame]], None]  # gets the texts of a batch after every step
+# Yields the texts of a batch after every step, if watched; returns the samples.
+Steps = Generator[list[Frame], None, list[Sample]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be written, by which model, and how."""
+
+    scorer: Scorer
+    tokenizer: Tokenizer
+    plan: Plan
+    parts: Parts  # the texts and blanks of a template
+    controls: Controls
+    count: int
+    seed: int
+    device: torch.device
+
+
+def write_all(task: Task, batch_size: int, watched: bool, trace: bool) -> Steps:
+    """Write the samples batch by batch.
+
+    Args:
+        task: what to write.
+        batch_size: how many texts are written together.
+        watched: whether to yield frames, which costs a copy of all texts at every step.
+        trace: whether samples keep their frames.
+    """
+    samples = []
+    for first in range(0, task.count, batch_size):
+        size = min(batch_size, task.count - first)
+        samples += yield from _write_batch(task, first, size, watched, trace)
+    return samples
+
+
+def finish(steps: Steps, callback: Callback | None = None) -> list[Sample]:
+    """The samples at the end of all steps, whose frames a callback may see."""
+    while True:
+        try:
+            frames = next(steps)
+        except StopIteration as end:
+            return end.value
+        if callback:
+            callback(frames)
+
+
+def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) -> Steps:
+    began = time.perf_counter()
+    starts = [_start(task, number) for number in range(first, first + size)]
+    draft = begin(starts, task.tokenizer.bos, task.device)
+    writer = Writer(task.scorer, draft, task.plan, task.seed, first)
+    frames: dict[int, list[Frame]] = {number: [] for number in range(first, first + size)}
+
+    def observe() -> list[Frame]:
+        for number, frame in writer.frames().items():
+            frames[number] = [*(frames[number] if trace else ()), frame]
+        return [seen[-1] for seen in frames.values()]
+
+    if watched or trace:
+        yield observe()
+    for _ in write(writer):
+        if watched or trace:
+            yield observe()
+    seconds = (time.perf_counter() - began) / size
+    samples = []
+    for text in sorted(writer.finished, key=lambda text: text.number):
+        decoded = task.tokenizer.decode(text.tokens)
+        sample = Sample(
+            text=decoded,
+            tokens=text.tokens.tolist(),
+            born=text.born.tolist(),
+            nfe=text.calls,
+            steps=text.passes,
+            seconds=seconds,
+            seed=task.seed,
+            number=text.number,
+            exact=is_kept(starts[text.number - first], decoded),
+            frames=frames[text.number] if trace else [],
+        )
+        samples.append(sample)
+    return samples
+
+
+def _start(task: Task, number: int) -> Start:
+    """What one sample starts from; forced words stand in a different order in each."""
+    begun = start(task.parts, task.tokenizer)
+    if not task.controls.forced:
+        return begun
+    words = task.tokenizer.encode_batch(list(task.controls.forced))
+    return with_forced(begun, words, np.random.default_rng((task.seed, number)))
