@@ -373,6 +373,7 @@ class TestSteps:
     def test_time_ends_only_when_no_gap_surely_lacks_a_token(self) -> None:
         assert adaptive(self.moment([1.0, 0.1], target=0.0))[1].item() > 0
         assert adaptive(self.moment([0.2, 0.1], target=0.0))[1].item() == 0
+        assert adaptive(self.moment([1.0, 0.1], time=0.003, target=0.0))[1].item() == 0
 
 
 class TestGrids:

@@ -15,6 +15,7 @@ from didlm.generate.limits import earliest
 # No gap is expected to receive more tokens than this in one adaptive step. At the start, where a
 # step brings few tokens at all and the length of a text is decided, steps are shorter still.
 CAUTION, CAUTION_AT_START, FEW = 1 / 4, 1 / 8, 2.0
+END = 1 / 256  # from here a step goes straight to 0: models have hardly seen earlier times
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,8 @@ def tau_leaping(moment: Moment) -> tuple[Tensor, Tensor]:
 
 def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
     """As `tau_leaping`, but no further than the largest rate allows (Eq. adaptive-step)."""
-    time = _cautious(moment)
+    ends = (moment.target <= 0) & (moment.time <= END)
+    time = torch.where(ends, moment.target, _cautious(moment))
     return _leap(moment, time), time
 
 
