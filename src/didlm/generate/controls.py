@@ -12,6 +12,7 @@ from didlm.data.tokenizer import Tokenizer
 from didlm.generate.corrector import corrected
 from didlm.generate.driver import Plan
 from didlm.generate.samplers import SAMPLERS
+from didlm.generate.template import check_known
 from didlm.generate.tokens import TokenControls
 from didlm.schedule import cosine_grid, uniform_grid
 
@@ -133,8 +134,8 @@ class Controls:
         )
 
     def _length(self, fixed: int | None, longest: int) -> int | None:
-        asked = self.length or self.max_length
-        if asked is not None and asked > longest:
+        asked = self.length or self.max_length or self.min_length
+        if asked > longest:
             raise ValueError(
                 f"the model was trained on texts of at most {longest} tokens: "
                 f"it cannot write {asked}"
@@ -147,7 +148,9 @@ class Controls:
 
     def _times(self, sampler: str) -> np.ndarray:
         # A step of the jump chain is a token: it needs no times in between.
-        times = uniform_grid(1) if sampler == "jump-chain" else GRIDS[self.grid](self.steps)
+        if sampler == "jump-chain":
+            return corrected(uniform_grid(1), self.correct, self.corrections, steps=1)
+        times = GRIDS[self.grid](self.steps)
         return corrected(times, self.correct, self.corrections, self.correction_steps)
 
 
@@ -162,6 +165,8 @@ def _token_ids(tokens: Sequence[str | int], tokenizer: Tokenizer) -> list[int]:
     """Ids of tokens that are named by their ids or their texts."""
     numbers = []
     for token in tokens:
+        if isinstance(token, str):
+            check_known(token, tokenizer)
         ids = tokenizer.encode(token).tolist() if isinstance(token, str) else [token]
         if len(ids) != 1:
             raise ValueError(

@@ -21,7 +21,7 @@ def corrected(grid: np.ndarray, share: float, times: int, steps: int) -> np.ndar
         raise ValueError(f"a corrector needs at least one step and one time: {steps} and {times}")
     if share == 0:
         return grid
-    turns = np.round(np.arange(1, times + 1) / times * (len(grid) - 1)).astype(int)
+    turns = np.round(np.arange(1, times + 1) / times * (len(grid) - 1)).astype(int).clip(min=1)
     walk = [grid[:1]]
     for start, turn in zip(np.r_[0, turns[:-1]], turns, strict=True):
         low = grid[turn]

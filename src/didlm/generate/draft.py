@@ -104,8 +104,9 @@ def begin(starts: Sequence[Start], bos: int, device: torch.device | str = "cpu")
     def tensor(arrays: Sequence[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(arrays)).to(device)
 
-    least = np.concatenate([start.least for start in starts])
-    most = np.concatenate([start.most for start in starts])
+    # The last one is nobody's: it is there if there is no other.
+    least = np.concatenate([*(start.least for start in starts), [0]])
+    most = np.concatenate([*(start.most for start in starts), [0]])
     return Draft(
         x_t=replace(x_t, open=torch.from_numpy(blank >= 0)).to(device),
         blank=torch.from_numpy(blank).to(device),
@@ -115,5 +116,5 @@ def begin(starts: Sequence[Start], bos: int, device: torch.device | str = "cpu")
         features=torch.zeros(x_t.rows, 0, device=device),
         least=torch.from_numpy(least).to(device),
         most=torch.from_numpy(most).to(device),
-        bounded=bool((least > 0).any() or (most < NO_LIMIT).any()),
+        bounded=bool((least > 0).any() or (most[:-1] < NO_LIMIT).any()),
     )

@@ -77,6 +77,11 @@ class Writer:
         if plan.without_space is not None and bool(draft.spaced.any()):
             self.without_space = torch.ones_like(self.forbidden)
             self.without_space[: scorer.vocabulary] = plan.without_space
+            if bool((self.forbidden | self.without_space).all()):
+                raise ValueError(
+                    "the text before a blank ends in a space, but every token that begins with one "
+                    "is banned"
+                )
         # Of each sequence:
         self.number = torch.arange(first, first + len(draft.x_t), device=device)
         self.key = uniforms.sample_keys(seed, self.number)
@@ -95,7 +100,7 @@ class Writer:
         self._delete_where_time_rises()
         target = self.grid[self.place + 1]
         limits = limits_of(self.draft, self.plan.shortest, self.plan.longest)
-        self._read((limits.room > 0) & (self.stale | self.scorer.timed))
+        self._read(limits.receptive & (self.stale | self.scorer.timed))
         low, high, missing = self._expected(limits.shortfall, limits.room)
         moment = Moment(
             rate=limits.bend(self._rates(), low, high),
@@ -168,7 +173,9 @@ class Writer:
         rate = relative.exp()
         if self.plan.position_temperature != 1:  # other places, at the same pace
             total = torch.zeros_like(self.time).index_add_(0, sequence, rate)
-            rate = (relative / self.plan.position_temperature).exp()
+            # No open gap is left without any rate: a blank that must be filled may need it.
+            bent = (relative / self.plan.position_temperature).clamp(min=-600).exp()
+            rate = torch.where(self.draft.x_t.open, bent, 0)
             rate = within(rate, sequence, total, total)
         return rate if self.scorer.normalised else rate * largest.exp()[sequence]
 
@@ -193,6 +200,8 @@ class Writer:
 
     def _draw(self, rows: Tensor) -> Tensor:
         """A token for each gap that fires; the vocabulary head runs on these alone."""
+        if not rows.numel():
+            return rows
         draws = self._uniforms(uniforms.TOKEN, rows)
         size = max(1, LOGITS_AT_A_TIME // self.scorer.outputs)
         drawn = []

@@ -16,6 +16,7 @@ class Limits:
     """What the texts of a draft must still receive, and what they can."""
 
     sequence: Tensor  # [T]
+    open: Tensor  # [T]
     shortfall: Tensor  # [S] tokens that must still come, for the text to be long enough
     room: Tensor  # [S] tokens that can still come
     blank: Tensor  # [T] of each gap; closed gaps, which have no rate, count as of blank 0
@@ -23,6 +24,12 @@ class Limits:
     lacking: Tensor  # [B] tokens that must still come
     room_in_blank: Tensor  # [B] tokens that can still come
     bounded: bool  # whether any blank has limits of its own
+
+    @property
+    def receptive(self) -> Tensor:
+        """Whether a text can still receive anything [S]."""
+        gap = self.open & (self.room_in_blank[self.blank] > 0)
+        return (self.room > 0) & (_count(gap, self.sequence, self.room) > 0)
 
     @property
     def unmet(self) -> Tensor:
@@ -70,6 +77,7 @@ def limits_of(draft: Draft, shortest: int, longest: int) -> Limits:
     inserted = torch.bincount(draft.blank[draft.free], minlength=len(owner))
     return Limits(
         sequence=sequence,
+        open=x_t.open,
         shortfall=(shortest - x_t.lengths).clamp(min=0),
         room=longest - x_t.lengths,
         blank=draft.blank.clamp(min=0),

@@ -190,6 +190,20 @@ def match(parts: Parts, text: str, tokenizer: Tokenizer) -> tuple[IntArray, Give
     )
 
 
+def check_known(text: str, tokenizer: Tokenizer) -> None:
+    """Refuse a text of which the tokenizer makes an unknown token.
+
+    Raises:
+        ValueError: naming what is not known.
+    """
+    unknown = tokenizer.first_unknown(text)
+    if unknown is not None:
+        raise ValueError(
+            f"the tokenizer does not know {unknown!r} in {text!r}; "
+            "leave it out or use a tokenizer of bytes"
+        )
+
+
 def _text_or_blank(found: re.Match[str]) -> str | Blank:
     if found["escape"]:
         return found[0].removeprefix("\\")
@@ -247,12 +261,7 @@ def _most(blank: Blank) -> int:
 
 
 def _piece(text: str, following: str | Blank | None, tokenizer: Tokenizer) -> _Piece:
-    unknown = tokenizer.first_unknown(text)
-    if unknown is not None:
-        raise ValueError(
-            f"the tokenizer does not know {unknown!r} in {text!r}; "
-            "leave it out or use a tokenizer of bytes"
-        )
+    check_known(text, tokenizer)
     before_blank = isinstance(following, Blank) and not following.closed
     leaves_space = before_blank and _space_can_be_left(text, tokenizer)
     return _Piece(text, tokenizer.encode(text[:-1] if leaves_space else text), leaves_space)

@@ -13,7 +13,7 @@ from didlm.generate.draft import begin
 from didlm.generate.driver import Plan, Writer, write
 from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import Scorer
-from didlm.generate.template import Parts, Start, is_kept, start, with_forced
+from didlm.generate.template import Parts, Start, check_known, is_kept, start, with_forced
 
 BATCH = 64  # texts written together, unless a batch size is asked for
 
@@ -105,5 +105,7 @@ def _start(task: Task, number: int) -> Start:
     begun = start(task.parts, task.tokenizer)
     if not task.controls.forced:
         return begun
+    for text in task.controls.forced:
+        check_known(text, task.tokenizer)
     words = task.tokenizer.encode_batch(list(task.controls.forced))
-    return with_forced(begun, words, np.random.default_rng((task.seed, number)))
+    return with_forced(begun, words, np.random.default_rng((task.seed % 2**64, number)))

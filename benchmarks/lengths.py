@@ -1,0 +1,153 @@
+"""Lengths that a trained model writes, against those of the embedded stories.
+
+Whole stories at several numbers of steps, and middles between two given ends. Train the model with
+    didlm train --recipe demo --steps 4000 --set given_share=0.333 --out runs/given
+and, for the comparison of conditional bounds, another with given_share=0.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from didlm.data import stories
+from didlm.data.loader import Corpus, budget_for
+from didlm.evaluate.bound import likelihood_bound
+from didlm.generate.template import Blank, Parts
+from didlm.methods.did import GivenText
+from didlm.pretrained import Model, load
+from recording import RESULTS, record
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement."""
+
+    what: str
+    model: str
+    steps: int
+    samples: int
+    mean: float
+    mean_of_data: float
+    deviation: float  # of the mean from that of the data
+    ks: float  # Kolmogorov-Smirnov distance
+    calls: float
+    nats_per_token: float  # of middles given both ends: a bound
+
+
+def main() -> None:
+    """Measure, record, draw."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--unconditional", type=Path, help="a model trained with given_share=0")
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="fp32")
+    options = parser.parse_args()
+    model = load(options.model, options.device, options.dtype)
+    data = stories.validation_stories(options.samples, seed=1)
+    truth = np.array([len(ids) for ids in model.tokenizer.encode_batch(data)])
+    rows, curves = [], {"data": truth}
+    for steps in options.steps:
+        samples = model.generate(num_samples=options.samples, steps=steps, seed=0, batch_size=250)
+        lengths = np.array([len(sample) for sample in samples])
+        calls = float(np.mean([sample.nfe for sample in samples]))
+        curves[f"{steps} steps"] = lengths
+        rows.append(row("stories", options.model, steps, lengths, truth, calls))
+    rows.append(middles(model, options.model, data[: options.samples], steps=64))
+    for folder in filter(None, (options.model, options.unconditional)):
+        rows.append(conditional_bound(folder, data[:400], options.device))
+    named = f" --unconditional {options.unconditional}" if options.unconditional else ""
+    command = f"python benchmarks/lengths.py {options.model}{named} --samples {options.samples}"
+    command += f" --device {options.device} --dtype {options.dtype}"
+    record("lengths", rows, command, ["torch"])
+    draw(curves)
+
+
+def middles(model: Model, name: Path, data: list[str], steps: int) -> Row:
+    """Fill the middle third of stories; compare its lengths with those of the true middles."""
+    found, truth, calls = [], [], []
+    for number, text in enumerate(data):
+        first, last = cut(text)
+        parts: Parts = [text[:first], Blank(), text[last:]]
+        sample = model.infill(parts, seed=number, steps=steps)[0]
+        found.append(sum(born > 0 for born in sample.born))
+        truth.append(len(model.tokenizer.encode(text[first:last])))
+        calls.append(sample.nfe)
+    return row("middles", name, steps, np.array(found), np.array(truth), float(np.mean(calls)))
+
+
+def cut(text: str) -> tuple[int, int]:
+    """Where the middle third of a text begins and ends: before spaces."""
+    first = text.index(" ", len(text) // 3)
+    return first, text.index(" ", 2 * len(text) // 3)
+
+
+def conditional_bound(folder: Path, data: list[str], device: str) -> Row:
+    """The bound of middles given both ends."""
+    model = load(folder, device)
+    texts, givens = [], []
+    for text in data:
+        first, last = cut(text)
+        parts = model.tokenizer.encode_batch([text[:first], text[first:last], text[last:]])
+        spans = np.repeat([1, 0, 2], [len(part) for part in parts])
+        texts.append(np.concatenate(parts))
+        givens.append(GivenText(spans, starts_closed=True, ends_closed=True))
+    corpus = Corpus.of(texts)
+    with torch.no_grad():
+        bound = likelihood_bound(
+            model.network, model.method, corpus, budget_for(corpus, 32), draws=8, givens=givens
+        )
+    nan = float("nan")
+    result = Row(
+        "bound of middles", str(folder.name), 0, len(data), nan, nan, nan, nan, nan,
+        bound.nats_per_token,
+    )  # fmt: skip
+    print(result, flush=True)
+    return result
+
+
+def row(
+    what: str, model: Path, steps: int, found: np.ndarray, truth: np.ndarray, calls: float
+) -> Row:
+    """Compare two sets of lengths."""
+    places = np.arange(max(found.max(), truth.max()) + 1)
+    ks = np.abs(
+        np.searchsorted(np.sort(found), places, "right") / len(found)
+        - np.searchsorted(np.sort(truth), places, "right") / len(truth)
+    ).max()
+    result = Row(
+        what=what,
+        model=model.name,
+        steps=steps,
+        samples=len(found),
+        mean=float(found.mean()),
+        mean_of_data=float(truth.mean()),
+        deviation=float(found.mean() / truth.mean() - 1),
+        ks=float(ks),
+        calls=calls,
+        nats_per_token=float("nan"),
+    )
+    print(result, flush=True)
+    return result
+
+
+def draw(curves: dict[str, np.ndarray]) -> None:
+    """Distribution functions of the lengths."""
+    figure, panel = plt.subplots(figsize=(6, 4), constrained_layout=True)
+    for name, lengths in curves.items():
+        ordered, width = np.sort(lengths), 3 if name == "data" else 1
+        panel.step(ordered, np.arange(1, len(ordered) + 1) / len(ordered), label=name, lw=width)
+    panel.set(xlabel="tokens", ylabel="share of texts at most so long", title="Lengths of stories")
+    panel.legend(frameon=False)
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.savefig(RESULTS / "lengths.png", dpi=120)
+    print(f"drawn in {RESULTS / 'lengths.png'}")
+
+
+if __name__ == "__main__":
+    main()
