@@ -5,6 +5,14 @@ from pathlib import Path
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file beside its place, then move it there."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file beside its place, then move it there; what fails leaves nothing behind."""
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

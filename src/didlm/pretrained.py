@@ -20,7 +20,7 @@ from didlm.generate.controls import Controls
 from didlm.generate.gaps import Gap, gaps_of
 from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import NetworkScorer
-from didlm.generate.template import Blank, Parts, match, parse
+from didlm.generate.template import Blank, Parts, check_known, match, parse
 from didlm.generate.writing import BATCH, Callback, Task, finish, write_all
 from didlm.methods.did import DID
 from didlm.model.config import ModelConfig
@@ -119,6 +119,7 @@ class Model:
             t: the time, as the probability of deletion.
             top: how many of the likeliest tokens to name at each gap.
         """
+        check_known(text, self.tokenizer)
         tokens = self._fitting(self.tokenizer.encode(text))
         self.network.eval()
         scorer = NetworkScorer(self.network)
@@ -136,12 +137,15 @@ class Model:
             draws: states of the text to visit; more are more precise.
             seed: of the draws.
         """
+        check_known(text, self.tokenizer)
         if given is None:
             tokens, what = self.tokenizer.encode(text), None
         else:
             parts = parse(given) if isinstance(given, str) else given
             tokens, what = match(parts, text, self.tokenizer)
-        return score_text(self.network, self.method, self._fitting(tokens), what, draws, seed)
+        return score_text(
+            self.network, self.method, self._fitting(tokens), what, draws, seed % 2**64
+        )
 
     @property
     def device(self) -> torch.device:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from didlm.data.tokenizer import Tokenizer
 from didlm.display.pieces import fading_steps, pieces, printable
+from didlm.files import write_bytes
 from didlm.generate.results import Frame, Sample
 
 
@@ -41,7 +42,7 @@ def write_trace(
         content = _page(samples, tokenizer, title).encode()
     else:
         content = _animation(samples, tokenizer, title)
-    _write_bytes(path, content)
+    write_bytes(path, content)
 
 
 def check_trace(path: Path) -> Path:
@@ -154,13 +155,3 @@ def _animation(samples: Sequence[Sample], tokenizer: Tokenizer, title: str) -> b
     except ImportError:
         raise ValueError("an animation needs Pillow: pip install 'didlm[plots]'") from None
     return animation(samples, tokenizer, title)
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then move it there."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

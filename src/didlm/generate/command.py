@@ -49,6 +49,8 @@ def write_for_user(
     for file in (json, trace):  # found out before the work, not after it
         if file is not None and not file.parent.is_dir():
             raise ValueError(f"cannot write {file}: there is no folder {file.parent}")
+        if file is not None and file.is_dir():
+            raise ValueError(f"cannot write {file}: it is a folder")
     if trace is not None:
         check_trace(trace)
     writer = load(model, device, dtype)

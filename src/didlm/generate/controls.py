@@ -63,6 +63,10 @@ class Controls:
     def __post_init__(self) -> None:
         _known("sampler", self.sampler, SAMPLERS)
         _known("grid", self.grid, GRIDS)
+        for name in ("top_k", "length", "min_length", "max_length", "corrections"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, int):
+                raise ValueError(f"{name} must be a whole number: got {value}")
         if not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"steps must be a whole number, at least 1: got {self.steps}")
         if not 0 < self.position_temperature < float("inf"):
@@ -114,10 +118,9 @@ class Controls:
         shortest = length or self.min_length
         if sampler == "tau-leaping" and fixed is not None:
             shortest = 0
-        specials = [] if fixed is not None else tokenizer.special()
         forbidden = torch.zeros(tokenizer.vocabulary, dtype=torch.bool)
-        forbidden[[*specials, tokenizer.bos, *_token_ids(self.banned, tokenizer)]] = True
-        if fixed is not None:
+        forbidden[[*tokenizer.special(), *_token_ids(self.banned, tokenizer)]] = True
+        if fixed is not None:  # chunks of running text have documents apart by it
             forbidden[tokenizer.separator] = tokenizer.separator in self.banned
         if bool(forbidden.all()):
             raise ValueError("every token of the vocabulary is banned: there is none to insert")
