@@ -57,7 +57,7 @@ def texts(writer: Writer) -> Counter[tuple[int, ...]]:
     return Counter(tuple(text.tokens.tolist()) for text in writer.finished)
 
 
-def chi_square(found: Counter, data: dict, degrees_slack: float = 4.5) -> None:
+def assert_drawn_from(found: Counter, data: dict, degrees_slack: float = 4.5) -> None:
     """Fail if the counts are further from the data than 4.5 standard deviations of chi-square."""
     total = sum(found.values())
     assert set(found) <= set(data), "a text that the data do not have"
@@ -80,7 +80,7 @@ class Untimed(ExactScorer):
 class TestExactness:
     def test_the_jump_chain_writes_the_data(self) -> None:
         writer = run(Untimed(FIXED), Plan(jump_chain, [1, 0], length=3, shortest=3), 100_000)
-        chi_square(texts(writer), FIXED.data)
+        assert_drawn_from(texts(writer), FIXED.data)
         assert {text.calls for text in writer.finished} == {3}
 
     def test_the_jump_chain_writes_conditional_data(self) -> None:
@@ -92,7 +92,7 @@ class TestExactness:
             tuple({3: -1, 4: -2}.get(token, token) for token in text): n
             for text, n in found.items()
         }
-        chi_square(Counter(as_labels), GIVEN_FIXED.data)
+        assert_drawn_from(Counter(as_labels), GIVEN_FIXED.data)
 
     @pytest.mark.parametrize(
         ("sampler", "grid"),
@@ -130,7 +130,7 @@ class TestExactness:
         grid = corrected(np.array([1.0, 0.0]), 0.5, times=3, steps=1)
         plan = Plan(jump_chain, grid.tolist(), length=3, shortest=3)
         writer = run(Untimed(FIXED), plan, 60_000)
-        chi_square(texts(writer), FIXED.data)
+        assert_drawn_from(texts(writer), FIXED.data)
         assert np.mean([text.calls for text in writer.finished]) > 5  # it did insert again
 
     def test_a_corrector_repairs_what_leaps_have_spoilt(self) -> None:

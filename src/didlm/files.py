@@ -16,3 +16,15 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where no file can be written.
+
+    Raises:
+        ValueError: if its folder is not there, or it is a folder itself.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a folder")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from didlm.data.tokenizer import Tokenizer
 from didlm.display.pieces import fading_steps, pieces, printable
-from didlm.files import write_bytes
+from didlm.files import check_place, write_bytes
 from didlm.generate.results import Frame, Sample
 
 
@@ -54,10 +54,7 @@ def check_trace(path: Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in (".html", ".gif"):
         raise ValueError(f"cannot write a trace to {path}: its name must end with .html or .gif")
-    if not path.parent.is_dir():
-        raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder")
+    check_place(path)
     return path
 
 

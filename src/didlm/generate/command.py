@@ -8,7 +8,7 @@ from typing import Any
 
 from didlm.display.trace import check_trace, write_trace
 from didlm.display.watch import Watch
-from didlm.files import write_text
+from didlm.files import check_place, write_text
 from didlm.generate.results import Sample
 from didlm.generate.template import Parts
 from didlm.pretrained import load
@@ -47,10 +47,8 @@ def write_for_user(
         **controls: see `didlm.generate.controls.Controls`.
     """
     for file in (json, trace):  # found out before the work, not after it
-        if file is not None and not file.parent.is_dir():
-            raise ValueError(f"cannot write {file}: there is no folder {file.parent}")
-        if file is not None and file.is_dir():
-            raise ValueError(f"cannot write {file}: it is a folder")
+        if file is not None:
+            check_place(file)
     if trace is not None:
         check_trace(trace)
     writer = load(model, device, dtype)

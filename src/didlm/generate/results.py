@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from didlm._inputs import IntArray
 
 
@@ -52,8 +50,3 @@ class Sample:
             "seed": self.seed,
             "sample": self.number,
         }
-
-
-def birth_counts(born: IntArray, steps: int) -> np.ndarray:
-    """How many of the tokens came at each step [steps + 1]; given ones count at 0."""
-    return np.bincount(born, minlength=steps + 1)

@@ -65,14 +65,17 @@ def finish(steps: Steps, callback: Callback | None = None) -> list[Sample]:
 
 def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) -> Steps:
     began = time.perf_counter()
-    starts = [_start(task, number) for number in range(first, first + size)]
+    begun = start(task.parts, task.tokenizer)
+    starts = [_with_forced(begun, task, number) for number in range(first, first + size)]
     draft = begin(starts, task.tokenizer.bos, task.device)
     writer = Writer(task.scorer, draft, task.plan, task.seed, first)
     frames: dict[int, list[Frame]] = {number: [] for number in range(first, first + size)}
 
     def observe() -> list[Frame]:
         for number, frame in writer.frames().items():
-            frames[number] = [*(frames[number] if trace else ()), frame]
+            if not trace:
+                frames[number].clear()
+            frames[number].append(frame)
         return [seen[-1] for seen in frames.values()]
 
     if watched or trace:
@@ -100,9 +103,8 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
     return samples
 
 
-def _start(task: Task, number: int) -> Start:
+def _with_forced(begun: Start, task: Task, number: int) -> Start:
     """What one sample starts from; forced words stand in a different order in each."""
-    begun = start(task.parts, task.tokenizer)
     if not task.controls.forced:
         return begun
     for text in task.controls.forced:
