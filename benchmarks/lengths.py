@@ -16,6 +16,8 @@ import torch
 from didlm.data import stories
 from didlm.data.loader import Corpus, budget_for
 from didlm.evaluate.bound import likelihood_bound
+from didlm.generate.results import Sample
+from didlm.generate.samplers import CAUTION
 from didlm.generate.template import Blank, Parts
 from didlm.methods.did import GivenText
 from didlm.pretrained import Model, load
@@ -28,7 +30,9 @@ class Row:
 
     what: str
     model: str
+    device: str
     steps: int
+    caution: float
     samples: int
     mean: float
     mean_of_data: float
@@ -52,13 +56,14 @@ def main() -> None:
     data = stories.validation_stories(options.samples, seed=1)
     truth = np.array([len(ids) for ids in model.tokenizer.encode_batch(data)])
     rows, curves = [], {"data": truth}
-    for steps in options.steps:
-        samples = model.generate(num_samples=options.samples, steps=steps, seed=0, batch_size=250)
+    for steps, caution in [(steps, CAUTION) for steps in options.steps] + [(16, 1.0)]:
+        samples = model.generate(
+            num_samples=options.samples, steps=steps, seed=0, batch_size=500, caution=caution
+        )
         lengths = np.array([len(sample) for sample in samples])
-        calls = float(np.mean([sample.nfe for sample in samples]))
-        curves[f"{steps} steps"] = lengths
-        rows.append(row("stories", options.model, steps, lengths, truth, calls))
-    rows.append(middles(model, options.model, data[: options.samples], steps=64))
+        curves[f"{steps} steps" + f", caution {caution:g}" * (caution != CAUTION)] = lengths
+        rows.append(row("stories", model, options.model, steps, caution, lengths, truth, samples))
+    rows += middles(model, options.model, data, options.steps)
     for folder in filter(None, (options.model, options.unconditional)):
         rows.append(conditional_bound(folder, data[:400], options.device))
     named = f" --unconditional {options.unconditional}" if options.unconditional else ""
@@ -68,17 +73,21 @@ def main() -> None:
     draw(curves)
 
 
-def middles(model: Model, name: Path, data: list[str], steps: int) -> Row:
+def middles(model: Model, folder: Path, data: list[str], all_steps: list[int]) -> list[Row]:
     """Fill the middle third of stories; compare its lengths with those of the true middles."""
-    found, truth, calls = [], [], []
-    for number, text in enumerate(data):
+    templates: list[Parts] = []
+    true_middles = []
+    for text in data:
         first, last = cut(text)
-        parts: Parts = [text[:first], Blank(), text[last:]]
-        sample = model.infill(parts, seed=number, steps=steps)[0]
-        found.append(sum(born > 0 for born in sample.born))
-        truth.append(len(model.tokenizer.encode(text[first:last])))
-        calls.append(sample.nfe)
-    return row("middles", name, steps, np.array(found), np.array(truth), float(np.mean(calls)))
+        templates.append([text[:first], Blank(), text[last:]])
+        true_middles.append(text[first:last])
+    truth = np.array([len(ids) for ids in model.tokenizer.encode_batch(true_middles)])
+    rows = []
+    for steps in all_steps:
+        samples = model.infill_each(templates, steps=steps, seed=0, batch_size=500)
+        lengths = np.array([sum(born > 0 for born in sample.born) for sample in samples])
+        rows.append(row("middles", model, folder, steps, CAUTION, lengths, truth, samples))
+    return rows
 
 
 def cut(text: str) -> tuple[int, int]:
@@ -104,7 +113,7 @@ def conditional_bound(folder: Path, data: list[str], device: str) -> Row:
         )
     nan = float("nan")
     result = Row(
-        "bound of middles", str(folder.name), 0, len(data), nan, nan, nan, nan, nan,
+        "bound of middles", folder.name, hardware(model), 0, nan, len(data), nan, nan, nan, nan, nan,
         bound.nats_per_token,
     )  # fmt: skip
     print(result, flush=True)
@@ -112,7 +121,14 @@ def conditional_bound(folder: Path, data: list[str], device: str) -> Row:
 
 
 def row(
-    what: str, model: Path, steps: int, found: np.ndarray, truth: np.ndarray, calls: float
+    what: str,
+    model: Model,
+    folder: Path,
+    steps: int,
+    caution: float,
+    found: np.ndarray,
+    truth: np.ndarray,
+    samples: list[Sample],
 ) -> Row:
     """Compare two sets of lengths."""
     places = np.arange(max(found.max(), truth.max()) + 1)
@@ -122,18 +138,25 @@ def row(
     ).max()
     result = Row(
         what=what,
-        model=model.name,
+        model=folder.name,
+        device=hardware(model),
         steps=steps,
+        caution=caution,
         samples=len(found),
         mean=float(found.mean()),
         mean_of_data=float(truth.mean()),
         deviation=float(found.mean() / truth.mean() - 1),
         ks=float(ks),
-        calls=calls,
+        calls=float(np.mean([sample.nfe for sample in samples])),
         nats_per_token=float("nan"),
     )
     print(result, flush=True)
     return result
+
+
+def hardware(model: Model) -> str:
+    """The name of the GPU, if there is one at work."""
+    return torch.cuda.get_device_name() if model.device.type == "cuda" else "cpu"
 
 
 def draw(curves: dict[str, np.ndarray]) -> None:

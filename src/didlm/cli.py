@@ -137,6 +137,9 @@ def _writing(
         str | None, typer.Option(help="adaptive, tau-leaping, counted or jump-chain.")
     ] = None,
     grid: Annotated[str, typer.Option(help="Of times: uniform or cosine.")] = "uniform",
+    caution: Annotated[
+        float, typer.Option(help="Tokens a gap may expect in a step; more calls if less.")
+    ] = 0.25,
     length: Annotated[int | None, typer.Option(help="Tokens each text is to have.")] = None,
     min_length: Annotated[int, typer.Option(help="The fewest tokens of a text.")] = 0,
     max_length: Annotated[int | None, typer.Option(help="The most tokens of a text.")] = None,

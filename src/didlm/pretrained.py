@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class Model:
         """
         parts: Parts = [prompt or "", Blank(), suffix or ""]
         controls |= {"steps": steps, "top_p": top_p, "temperature": temperature}
-        return self._write(parts, num_samples, seed, batch_size, callback, trace, controls)
+        return self._write([parts], num_samples, seed, batch_size, callback, trace, controls)
 
     def infill(
         self,
@@ -96,8 +96,21 @@ class Model:
             trace: whether samples keep their frames.
             **controls: see `didlm.generate.controls.Controls`.
         """
-        parts = parse(template) if isinstance(template, str) else template
+        parts = [_parts(template)]
         return self._write(parts, num_samples, seed, batch_size, callback, trace, controls)
+
+    def infill_each(
+        self,
+        templates: Sequence[str | Parts],
+        seed: int | None = None,
+        batch_size: int | None = None,
+        callback: Callback | None = None,
+        trace: bool = False,
+        **controls: Any,
+    ) -> list[Sample]:
+        """Fill each of many templates once, in batches: `infill` has the arguments."""
+        parts = [_parts(template) for template in templates]
+        return self._write(parts, len(parts), seed, batch_size, callback, trace, controls)
 
     def stream(
         self,
@@ -107,8 +120,7 @@ class Model:
         **controls: Any,
     ) -> Iterator[list[Frame]]:
         """Fill a template and yield the texts as they are after every step, for live display."""
-        parts = parse(template) if isinstance(template, str) else template
-        task = self._task(parts, num_samples, seed, controls)
+        task = self._task([_parts(template)], num_samples, seed, controls)
         return iter(write_all(task, num_samples, watched=True, trace=False))
 
     def gaps(self, text: str, t: float = 0.5, top: int = 5) -> list[Gap]:
@@ -141,8 +153,7 @@ class Model:
         if given is None:
             tokens, what = self.tokenizer.encode(text), None
         else:
-            parts = parse(given) if isinstance(given, str) else given
-            tokens, what = match(parts, text, self.tokenizer)
+            tokens, what = match(_parts(given), text, self.tokenizer)
         return score_text(
             self.network, self.method, self._fitting(tokens), what, draws, seed % 2**64
         )
@@ -166,7 +177,7 @@ class Model:
 
     def _write(
         self,
-        parts: Parts,
+        templates: list[Parts],
         num_samples: int,
         seed: int | None,
         batch_size: int | None,
@@ -176,12 +187,12 @@ class Model:
     ) -> list[Sample]:
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"a batch needs at least one text: got a batch size of {batch_size}")
-        task = self._task(parts, num_samples, seed, controls)
+        task = self._task(templates, num_samples, seed, controls)
         steps = write_all(task, batch_size or BATCH, callback is not None, trace)
         return finish(steps, callback)
 
     def _task(
-        self, parts: Parts, num_samples: int, seed: int | None, options: dict[str, Any]
+        self, templates: list[Parts], num_samples: int, seed: int | None, options: dict[str, Any]
     ) -> Task:
         if num_samples < 1:
             raise ValueError(f"cannot write {num_samples} texts")
@@ -191,7 +202,7 @@ class Model:
             scorer=NetworkScorer(self.network),
             tokenizer=self.tokenizer,
             plan=controls.plan(self.tokenizer, self.length, self.longest, self.device),
-            parts=parts,
+            templates=templates,
             controls=controls,
             count=num_samples,
             seed=secrets.randbits(32) if seed is None else seed,
@@ -266,6 +277,10 @@ class Model:
             config.get("length"),
             longest,
         )
+
+
+def _parts(template: str | Parts) -> Parts:
+    return parse(template) if isinstance(template, str) else template
 
 
 def check_device(name: torch.device | str) -> torch.device:

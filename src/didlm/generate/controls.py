@@ -11,7 +11,7 @@ import torch
 from didlm.data.tokenizer import Tokenizer
 from didlm.generate.corrector import corrected
 from didlm.generate.driver import Plan
-from didlm.generate.samplers import SAMPLERS
+from didlm.generate.samplers import CAUTION, SAMPLERS
 from didlm.generate.template import check_known
 from didlm.generate.tokens import TokenControls
 from didlm.schedule import cosine_grid, uniform_grid
@@ -25,10 +25,12 @@ class Controls:
     """How to write; the defaults suit most models.
 
     Args:
-        steps: of the time grid; the adaptive samplers add some short ones at the start.
+        steps: of the time grid; the adaptive samplers add shorter ones where much is missing.
         sampler: 'adaptive', 'tau-leaping', 'counted' or 'jump-chain' (docs/sampling.md); by default
             'adaptive', and 'counted' for models of fixed-length text.
         grid: 'uniform', or 'cosine', which takes shorter steps at the start.
+        caution: how many tokens a gap may expect in one adaptive step: with more, up to 1, the
+            network is called less often, and texts become a little short.
         temperature: of the tokens; below 1 for likelier ones.
         top_p: draw tokens from the smallest set that has this probability.
         top_k: draw tokens from so many of the likeliest.
@@ -47,6 +49,7 @@ class Controls:
     steps: int = 64
     sampler: str | None = None
     grid: str = "uniform"
+    caution: float = CAUTION
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int | None = None
@@ -69,6 +72,8 @@ class Controls:
                 raise ValueError(f"{name} must be a whole number: got {value}")
         if not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"steps must be a whole number, at least 1: got {self.steps}")
+        if not 0 < self.caution <= 1:
+            raise ValueError(f"caution must be above 0 and at most 1: got {self.caution}")
         if not 0 < self.position_temperature < float("inf"):
             raise ValueError(
                 f"the position temperature must be positive: got {self.position_temperature}"
@@ -127,6 +132,7 @@ class Controls:
         return Plan(
             sampler=SAMPLERS[sampler],
             grid=self._times(sampler).tolist(),
+            caution=self.caution,
             tokens=self.token_controls(),
             position_temperature=self.position_temperature,
             length=length,

@@ -15,7 +15,7 @@ from didlm.generate import uniforms
 from didlm.generate.draft import Draft
 from didlm.generate.limits import check_limits, limits_of, within
 from didlm.generate.results import Frame
-from didlm.generate.samplers import Moment, Sampler
+from didlm.generate.samplers import CAUTION, Moment, Sampler
 from didlm.generate.scorer import Scorer
 from didlm.generate.tokens import TokenControls, draw_tokens
 
@@ -28,6 +28,7 @@ class Plan:
 
     sampler: Sampler
     grid: Sequence[float]  # times from 1 to 0; where they rise, tokens are deleted
+    caution: float = CAUTION  # of adaptive steps
     tokens: TokenControls = field(default_factory=TokenControls)
     position_temperature: float = 1.0
     length: int | None = None  # to which rates are normalised; a model of fixed length needs it
@@ -110,6 +111,7 @@ class Writer:
             target=target,
             missing=missing,
             flips=self._flips,
+            caution=self.plan.caution,
         )
         fires, time = self.plan.sampler(moment)
         rows = limits.obey(fires, moment.arrival, time <= 0).nonzero().squeeze(-1)

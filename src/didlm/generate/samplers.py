@@ -12,9 +12,8 @@ from torch import Tensor
 
 from didlm.generate.limits import earliest
 
-# No gap is expected to receive more tokens than this in one adaptive step. At the start, where a
-# step brings few tokens at all and the length of a text is decided, steps are shorter still.
-CAUTION, CAUTION_AT_START, FEW = 1 / 4, 1 / 8, 2.0
+CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
+FEW = 2.0  # while a step brings fewer in all, a text's length is being decided: half of that
 END = 1 / 256  # from here a step goes straight to 0: models have hardly seen earlier times
 
 
@@ -29,6 +28,7 @@ class Moment:
     target: Tensor  # [S] the next time on the grid; not above the time
     missing: Tensor  # [S] how many tokens the text still lacks; infinite if its length is free
     flips: Callable[[Tensor, Tensor], Tensor]  # (count [S], chance [S]) -> a binomial draw [S]
+    caution: float = CAUTION
 
     @property
     def arrival(self) -> Tensor:
@@ -79,16 +79,16 @@ def _share(moment: Moment, time: Tensor) -> Tensor:
 
 def _cautious(moment: Moment) -> Tensor:
     """How far an adaptive step goes [S] (Eq. adaptive-step)."""
-    time = _reachable(moment, CAUTION)
+    time = _reachable(moment, moment.caution)
     total = torch.zeros_like(time).index_add_(0, moment.sequence, moment.rate)
     at_start = (time > moment.target) & (total * _share(moment, time) < FEW)
-    return torch.where(at_start, _reachable(moment, CAUTION_AT_START), time)
+    return torch.where(at_start, _reachable(moment, moment.caution / 2), time)
 
 
-def _reachable(moment: Moment, caution: float) -> Tensor:
-    """The next time on the grid, or as far as no gap expects more than `caution` tokens [S]."""
+def _reachable(moment: Moment, most: float) -> Tensor:
+    """The next time on the grid, or as far as no gap expects more than `most` tokens [S]."""
     largest = torch.zeros_like(moment.time).scatter_reduce(0, moment.sequence, moment.rate, "amax")
-    return torch.maximum(moment.target, moment.time * (1 - caution / largest.clamp(min=caution)))
+    return torch.maximum(moment.target, moment.time * (1 - most / largest.clamp(min=most)))
 
 
 SAMPLERS: dict[str, Sampler] = {

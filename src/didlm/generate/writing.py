@@ -1,7 +1,7 @@
 """From what a user asks for to samples: batches, forced words, frames, timing."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ class Task:
     scorer: Scorer
     tokenizer: Tokenizer
     plan: Plan
-    parts: Parts  # the texts and blanks of a template
+    templates: Sequence[Parts]  # texts and blanks: of each sample, or the same of all
     controls: Controls
     count: int
     seed: int
@@ -65,8 +65,7 @@ def finish(steps: Steps, callback: Callback | None = None) -> list[Sample]:
 
 def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) -> Steps:
     began = time.perf_counter()
-    begun = start(task.parts, task.tokenizer)
-    starts = [_with_forced(begun, task, number) for number in range(first, first + size)]
+    starts = _starts(task, range(first, first + size))
     draft = begin(starts, task.tokenizer.bos, task.device)
     writer = Writer(task.scorer, draft, task.plan, task.seed, first)
     frames: dict[int, list[Frame]] = {number: [] for number in range(first, first + size)}
@@ -103,7 +102,15 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
     return samples
 
 
-def _with_forced(begun: Start, task: Task, number: int) -> Start:
+def _starts(task: Task, numbers: range) -> list[Start]:
+    if len(task.templates) == 1:
+        begun = [start(task.templates[0], task.tokenizer)] * len(numbers)
+    else:
+        begun = [start(task.templates[number], task.tokenizer) for number in numbers]
+    return [_with_forced(*each, task) for each in zip(begun, numbers, strict=True)]
+
+
+def _with_forced(begun: Start, number: int, task: Task) -> Start:
     """What one sample starts from; forced words stand in a different order in each."""
     if not task.controls.forced:
         return begun
