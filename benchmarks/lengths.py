@@ -23,6 +23,8 @@ from didlm.methods.did import GivenText
 from didlm.pretrained import Model, load
 from recording import RESULTS, record
 
+ENDS = 28  # words given at either end of a story, of which the shortest has more than twice as many
+
 
 @dataclass(frozen=True)
 class Row:
@@ -77,7 +79,7 @@ def main() -> None:
 
 
 def middles(model: Model, folder: Path, data: list[str], all_steps: list[int]) -> list[Row]:
-    """Fill the middle third of stories; compare its lengths with those of the true middles."""
+    """Fill what stands between two ends of stories; compare lengths with those of the truth."""
     templates: list[Parts] = []
     true_middles = []
     for text in data:
@@ -94,9 +96,13 @@ def middles(model: Model, folder: Path, data: list[str], all_steps: list[int]) -
 
 
 def cut(text: str) -> tuple[int, int]:
-    """Where the middle third of a text begins and ends: before spaces."""
-    first = text.index(" ", len(text) // 3)
-    return first, text.index(" ", 2 * len(text) // 3)
+    """Where the middle of a text begins and ends: so many words from either end, before spaces.
+
+    The ends must not tell how long the middle is. Two thirds of a text would: a model that fills
+    them rightly has middles of many lengths, of which only one is a third of the whole.
+    """
+    spaces = [place for place, character in enumerate(text) if character == " "]
+    return spaces[ENDS - 1], spaces[-ENDS]
 
 
 def conditional_bound(folder: Path, data: list[str], device: str) -> Row:

@@ -7,6 +7,7 @@ network's outputs, the insertion targets and the insertions themselves are all i
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class Packed:
         """The number of tokens of each text [S], BOS not counted."""
         return self.offsets.diff() - 1
 
-    @property
+    @cached_property
     def sequence(self) -> Tensor:
         """Which sequence each row belongs to [T]."""
         numbers = torch.arange(len(self), device=self.tokens.device)

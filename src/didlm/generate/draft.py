@@ -5,6 +5,7 @@ Shapes: S sequences, T rows, B blanks, D features. A row is a token and the gap 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ class Draft:
         """Which rows hold a token that was inserted [T]."""
         return (self.x_t.given == 0) & ~self.x_t.is_bos
 
-    @property
+    @cached_property
     def position(self) -> Tensor:
         """Where each row stands in its sequence [T]; BOS is at 0."""
         rows = torch.arange(self.x_t.rows, device=self.blank.device)

@@ -71,14 +71,15 @@ class Writer:
         self.scorer, self.draft, self.plan = scorer, draft, plan
         device = draft.blank.device
         self.grid = torch.tensor(plan.grid, dtype=torch.float64, device=device)
-        self.forbidden = torch.arange(scorer.outputs, device=device) >= scorer.vocabulary
+        forbidden = torch.arange(scorer.outputs, device=device) >= scorer.vocabulary
         if plan.forbidden is not None:
-            self.forbidden[: scorer.vocabulary] |= plan.forbidden
+            forbidden[: scorer.vocabulary] |= plan.forbidden
+        self.forbidden = forbidden.nonzero().squeeze(-1)
         self.without_space: Tensor | None = None
         if plan.without_space is not None and bool(draft.spaced.any()):
-            self.without_space = torch.ones_like(self.forbidden)
+            self.without_space = torch.ones_like(forbidden)
             self.without_space[: scorer.vocabulary] = plan.without_space
-            if bool((self.forbidden | self.without_space).all()):
+            if bool((forbidden | self.without_space).all()):
                 raise ValueError(
                     "the text before a blank ends in a space, but every token that begins with one "
                     "is banned"
@@ -116,9 +117,7 @@ class Writer:
         fires, time = self.plan.sampler(moment)
         rows = limits.obey(fires, moment.arrival, time <= 0).nonzero().squeeze(-1)
         self._insert(rows, self._draw(rows))
-        # A text cannot end while something must still come, and does.
-        unmet = limits_of(self.draft, self.plan.shortest, self.plan.longest).unmet
-        self.time = torch.where((time <= 0) & unmet & self.stale, self.time, time)
+        self.time = torch.where((time <= 0) & self._lacks_something(), self.time, time)
         self.place += self.time <= target
 
     def retire(self) -> None:
@@ -194,6 +193,12 @@ class Writer:
         draws = uniforms.uniforms(self.key[:, None], self.passes[:, None], uniforms.COUNT, each)
         return ((draws < chance[:, None]) & (each < count[:, None])).sum(-1)
 
+    def _lacks_something(self) -> Tensor:
+        """Whether a text [S] cannot end yet: something must still come, and something does."""
+        if not self.plan.shortest and not self.draft.bounded:
+            return torch.zeros_like(self.stale)
+        return limits_of(self.draft, self.plan.shortest, self.plan.longest).unmet & self.stale
+
     def _uniforms(self, purpose: int, rows: Tensor) -> Tensor:
         """A draw for each of the rows, told apart by their places in their texts."""
         rows = rows.to(self.key.device)
@@ -208,11 +213,12 @@ class Writer:
         size = max(1, LOGITS_AT_A_TIME // self.scorer.outputs)
         drawn = []
         for some, uniform in zip(rows.split(size), draws.split(size), strict=True):
-            forbidden = self.forbidden
-            if self.without_space is not None:
-                forbidden = forbidden | (self.draft.spaced[some, None] & self.without_space)
             logits = self.scorer.logits(self.draft.features[some])
-            drawn.append(draw_tokens(logits, uniform, self.plan.tokens, forbidden))
+            logits.index_fill_(-1, self.forbidden, -torch.inf)
+            if self.without_space is not None:
+                spaced = self.draft.spaced[some, None]
+                logits.masked_fill_(spaced & self.without_space, -torch.inf)
+            drawn.append(draw_tokens(logits, uniform, self.plan.tokens))
         return torch.cat(drawn)
 
     def _insert(self, rows: Tensor, tokens: Tensor) -> None:

@@ -147,6 +147,8 @@ def clamp_fired(fires: Tensor, arrival: Tensor, group: Tensor, low: Tensor, high
     """
     count = _count(fires, group, low)
     wanted = torch.minimum(torch.maximum(count, low), high)
+    if torch.equal(wanted, count):
+        return fires
     kept = earliest(arrival.masked_fill(~fires, torch.inf), group, wanted)
     added = earliest(arrival.masked_fill(fires, torch.inf), group, (wanted - count).clamp(min=0))
     return kept | added

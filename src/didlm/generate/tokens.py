@@ -30,22 +30,19 @@ class TokenControls:
             raise ValueError(f"top-k must be at least 1: got {self.top_k}")
 
 
-def draw_tokens(
-    logits: Tensor, uniform: Tensor, controls: TokenControls, forbidden: Tensor
-) -> Tensor:
+def draw_tokens(logits: Tensor, uniform: Tensor, controls: TokenControls) -> Tensor:
     """One token per row [R], by inversion of the distribution function in float64.
 
     Float32 is too coarse for the sums: at large vocabularies the tail would never be drawn.
 
     Args:
-        logits: unnormalised log-probabilities [R, V]; overwritten.
+        logits: unnormalised log-probabilities [R, V], minus infinity for tokens that must not come.
         uniform: one draw from [0, 1) per row [R], in float64.
         controls: temperature, top-p and top-k.
-        forbidden: tokens that cannot be drawn, [V] or [R, V]; each row leaves some.
     """
-    logits.masked_fill_(forbidden, -torch.inf)
-    logits.sub_(logits.amax(-1, keepdim=True)).div_(controls.temperature)
-    weights = logits.exp_()
+    if controls.temperature != 1:
+        logits = logits / controls.temperature
+    weights = logits.softmax(-1)
     if controls.top_k is not None and controls.top_k < weights.shape[-1]:
         least = weights.topk(controls.top_k, -1).values[:, -1:]
         weights.masked_fill_(weights < least, 0)
