@@ -19,7 +19,7 @@ from didlm.evaluate.bound import likelihood_bound
 from didlm.generate.results import Sample
 from didlm.generate.samplers import CAUTION
 from didlm.generate.template import Blank, Parts
-from didlm.methods.did import GivenText
+from didlm.given import GivenText
 from didlm.pretrained import Model, load
 from recording import RESULTS, record
 

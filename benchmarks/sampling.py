@@ -185,7 +185,7 @@ def main() -> None:
 def measure(name: str, implementation: str, steps: int, repeats: int) -> Row:
     """Time and memory of one implementation with the network of one preset."""
     torch.manual_seed(0)
-    config = preset(name, VOCABULARY, timed=True)
+    config = preset(name, VOCABULARY)
     network = BenchNetwork(replace(config, mean_length=float(LENGTH))).eval()
     draft = begin([empty_start()] * BATCH, BOS)
     call = IMPLEMENTATIONS[implementation]

@@ -19,10 +19,10 @@ from didlm.evaluate.bound import likelihood_bound
 from didlm.generate import driver
 from didlm.generate.scorer import NetworkScorer
 from didlm.generate.template import CLOSED, Blank, parse, start
-from didlm.methods.did import DID
+from didlm.methods.did import DID, FixedDID
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
-from didlm.pretrained import Model
+from didlm.pretrained import Model, load
 
 STORY = "Once upon a time there was happiness, and they lived happily. "
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "##ing", "do", "not", "play", ","]
@@ -51,8 +51,8 @@ def small_model(
         if parameter.ndim > 1:
             spread = 0.02 if ".modulation." in name else spreads.get(name, 0.1)
             torch.nn.init.normal_(parameter, std=spread, generator=generator)
-    method = DID(tokenizer.bos, fixed_length=length is not None)
-    return Model(network, tokenizer, method, length, length or 256)
+    method = FixedDID(tokenizer.bos, length) if length else DID(tokenizer.bos)
+    return Model(network, tokenizer, method, length or 256)
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,8 @@ def test_infilling_to_a_fixed_length_keeps_what_is_given_and_has_that_length(
     begun = start(parts, fixed.tokenizer)
     shortest = len(begun.tokens) + int(begun.least.sum())
     length = min(shortest + more, len(begun.tokens) + int(begun.most.sum()))
-    model = replace(fixed, length=length, longest=length)
+    method = replace(fixed.method, fixed_length=length)
+    model = replace(fixed, method=method, longest=length)
     (sample,) = model.infill(parts, seed=seed, steps=2, sampler=sampler)
     assert len(sample) == length
     assert_filled(sample, parts, fixed.tokenizer)
@@ -839,15 +840,18 @@ def test_writing_leaves_no_gradients_and_switches_dropout_off(stories) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"steps": 0}, "steps must be a whole number, at least 1: got 0"),
-        ({"steps": 2.5}, "steps must be a whole number, at least 1: got 2.5"),
+        ({"steps": 0}, "steps must be at least 1: got 0"),
+        ({"steps": 2.5}, "steps must be a whole number: got 2.5"),
         ({"top_p": 0.0}, "top-p must be above 0 and at most 1: got 0.0"),
         ({"top_p": 1.5}, "top-p must be above 0 and at most 1: got 1.5"),
         ({"top_k": 0}, "top-k must be at least 1: got 0"),
         ({"temperature": 0.0}, "the temperature must be positive: got 0.0"),
         ({"temperature": math.nan}, "the temperature must be positive: got nan"),
         ({"position_temperature": -1.0}, "the position temperature must be positive: got -1.0"),
-        ({"sampler": "adaptiv"}, "there is no sampler 'adaptiv': did you mean 'adaptive'?"),
+        (
+            {"sampler": "adaptiv"},
+            "no sampler 'adaptiv' for the method 'did': did you mean 'adaptive'?",
+        ),
         ({"sampler": "x"}, "known are adaptive, tau-leaping, counted, jump-chain"),
         ({"grid": "cosin"}, "there is no grid 'cosin': did you mean 'cosine'?"),
         ({"sampler": "counted"}, "'counted' needs to know the length of the text: give length"),
@@ -991,3 +995,77 @@ def test_a_text_whose_blanks_are_full_is_not_read_any_more(free) -> None:
     (sample,) = free.infill("Once[_] a time", steps=50, seed=0)
     assert sample.nfe == max(sample.born)
     assert free.infill("Once[...0]", steps=50)[0].nfe == 0
+
+
+class TestWhatIsBroken:
+    @pytest.mark.parametrize("value", [float("nan"), float("inf")])
+    @pytest.mark.parametrize("name", ["rate_head.weight", "token_head"])
+    def test_answers_that_are_no_numbers_are_refused(self, stories, name, value) -> None:
+        model = small_model(stories)
+        dict(model.network.named_parameters())[name].data.fill_(value)
+        with pytest.raises(ValueError, match="not numbers"):
+            model.generate(steps=4, seed=0)
+
+    @pytest.mark.parametrize("temperature", [1e-45, 1e-38, 1e-20, 1e20])
+    def test_extreme_temperatures_are_no_errors(self, stories, temperature) -> None:
+        assert len(small_model(stories).generate(steps=8, seed=0, temperature=temperature)) == 1
+
+    def test_whole_numbers_of_numpy_are_whole_numbers(self, stories) -> None:
+        model = small_model(stories)
+        again = model.generate(steps=np.int64(4), seed=np.int64(1), num_samples=np.int32(1))
+        assert str(again[0]) == str(model.generate(steps=4, seed=1)[0])
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"correction_steps": 2.5},
+            {"num_samples": 2.5},
+            {"batch_size": 1.5},
+            {"seed": 1.5},
+            {"banned": [1.5]},
+            {"steps": "4"},
+        ],
+    )
+    def test_other_numbers_are_refused(self, stories, options) -> None:
+        with pytest.raises(ValueError, match="must be a whole number"):
+            small_model(stories).generate(**options)
+
+    def test_tokens_can_be_forced_by_their_ids(self, stories) -> None:
+        token = int(stories.encode(" time")[0])
+        for sample in small_model(stories).generate(num_samples=5, seed=0, steps=8, forced=[token]):
+            assert token in sample.tokens
+
+    def test_a_text_that_the_tokenizer_drops_makes_the_result_inexact(self, tmp_path) -> None:
+        (tmp_path / "vocab.txt").write_text("\n".join(BERT))
+        model = small_model(Tokenizer.load(tmp_path / "vocab.txt"))
+        assert not model.infill(["\n", Blank(), "hello"], steps=4, seed=0)[0].exact
+        assert model.infill([Blank(), "hello"], steps=4, seed=0)[0].line()["exact"]
+
+    def test_frames_know_their_sample(self, stories) -> None:
+        seen = set()
+        model = small_model(stories)
+        model.generate(
+            num_samples=5,
+            batch_size=2,
+            steps=4,
+            seed=0,
+            callback=lambda frames: seen.update(frame.number for frame in frames),
+        )
+        assert seen == set(range(5))
+
+    def test_a_tokenizer_of_another_size_is_noticed(self, stories, tmp_path) -> None:
+        small_model(stories).save_pretrained(tmp_path)
+        Tokenizer.train_bpe([STORY], 300).save(tmp_path)
+        with pytest.raises(ValueError, match="do not belong together"):
+            load(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "value"), [("longest", "a"), ("format", "x"), ("mean_length", -1)]
+    )
+    def test_a_damaged_configuration_is_noticed(self, stories, tmp_path, name, value) -> None:
+        small_model(stories).save_pretrained(tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        (config if name in config else config["model"])[name] = value
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=r"damaged|mean length"):
+            load(tmp_path)

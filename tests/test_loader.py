@@ -6,7 +6,8 @@ import pytest
 
 from didlm.data.batch import Budget, fill, make_batch
 from didlm.data.loader import Corpus, Loader, budget_for
-from didlm.methods.did import DID, given_prefix, random_given
+from didlm.given import given_prefix, random_given
+from didlm.methods.did import DID
 from didlm.methods.examples import Examples
 
 RNG = np.random.default_rng(0)
@@ -127,7 +128,7 @@ def test_numbers_deleted_are_spread_evenly_over_consecutive_examples() -> None:
 @pytest.mark.parametrize("fixed", [False, True])
 def test_states_of_evaluation_weigh_one_document(fixed) -> None:
     """With their weights, the numbers missing count each insertion once: sum_k (1/k) k = m."""
-    method = DID(bos=0, fixed_length=fixed)
+    method = DID(bos=0, fixed_length=fixed or None)
     text = np.arange(1, 31)
     examples = method.evaluation_examples([text] * 40, range(40), seed=0, draws=5)
     assert examples.count.sum() / 40 == pytest.approx(30, rel=1e-9)

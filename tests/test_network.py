@@ -8,7 +8,7 @@ from didlm.laboratory import bounds
 from didlm.loss import batch_loss, sequence_costs
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
-from didlm.model.config import PRESETS, ModelConfig, preset
+from didlm.model.config import PRESETS, Heads, ModelConfig, preset
 from didlm.model.transformer import Network, non_embedding_parameters
 from didlm.objectives import dense
 from didlm.packed import pack
@@ -37,7 +37,7 @@ def examples(fixed: bool, seed: int = 0) -> Examples:
     rng = np.random.default_rng(seed)
     lengths = [6] * 5 if fixed else [0, 1, 4, 9, 6]
     texts = [rng.integers(0, VOCABULARY, n) for n in lengths]
-    method = DID(bos=0, fixed_length=fixed, given_share=0.5)
+    method = DID(bos=0, fixed_length=fixed or None, given_share=0.5)
     return method.training_examples(texts, range(len(texts)), seed)
 
 
@@ -56,14 +56,14 @@ def double_batch(some: Examples):
 @pytest.mark.parametrize("timed", [False, True])
 def test_presets_have_the_papers_non_embedding_counts(name, millions, timed) -> None:
     with torch.device("meta"):
-        network = Network(preset(name, 32_000, timed))
+        network = Network(preset(name, 32_000, Heads(timed=timed)))
     assert non_embedding_parameters(network) / 1e6 == pytest.approx(millions, rel=0.01)
 
 
 def test_small_presets_have_the_promised_sizes() -> None:
     with torch.device("meta"):
-        tiny = Network(preset("tiny", 2048, timed=True))
-        mini = Network(preset("mini", 4096, timed=True))
+        tiny = Network(preset("tiny", 2048))
+        mini = Network(preset("mini", 4096))
     assert 1e6 <= sum(p.numel() for p in tiny.parameters()) <= 2e6
     assert 6e6 <= sum(p.numel() for p in mini.parameters()) <= 8e6
     assert 2 * sum(p.numel() for p in mini.parameters()) < 16 * 2**20  # bytes in 16 bits
@@ -71,9 +71,9 @@ def test_small_presets_have_the_promised_sizes() -> None:
 
 def test_unknown_presets_are_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="no preset 'smal': did you mean 'small'"):
-        preset("smal", 100, timed=True)
+        preset("smal", 100)
     with pytest.raises(ValueError, match="known are tiny, mini"):
-        preset("zzz", 100, timed=True)
+        preset("zzz", 100)
     assert set(PRESETS) == {"tiny", "mini", "small", "medium", "large", "xl"}
 
 
@@ -124,7 +124,7 @@ def test_loss_and_gradients_are_those_of_the_dense_objective(fixed) -> None:
     network = small_network(timed=not fixed)
     rng = np.random.default_rng(3)
     texts = [rng.integers(0, 3, 6) for _ in range(4)]
-    method = DID(bos=0, fixed_length=fixed)
+    method = DID(bos=0, fixed_length=fixed or None)
     some = method.training_examples(texts, range(4), seed=1)
     batch = double_batch(some)
     loss = batch_loss(network, batch).total
@@ -190,7 +190,10 @@ def test_the_estimated_bound_is_the_exact_one(fixed, kind) -> None:
     with torch.no_grad():
         cost = bounds.dice if fixed else bounds.dise
         exact = bounds.over_time(cost, scores, text, VOCABULARY)
-        method, texts = DID(bos=0, fixed_length=fixed, untouched_share=0.4), [np.array(text)] * many
+        method, texts = (
+            DID(bos=0, fixed_length=fixed or None, untouched_share=0.4),
+            [np.array(text)] * many,
+        )
         if kind == "evaluation":
             some = method.evaluation_examples(texts, range(many), seed=3, draws=2)
         else:
@@ -205,7 +208,7 @@ def test_the_estimated_bound_is_the_exact_one(fixed, kind) -> None:
 
 def test_training_starts_at_the_prior() -> None:
     """Rates at the start are M u / (M (1 - u) + 1), whatever is read (Eq. rate-prior)."""
-    network = Network(preset("tiny", 50, timed=True))
+    network = Network(preset("tiny", 50))
     batch, u = pack([[1, 2, 3], []], 0), torch.tensor([0.5, 0.01])
     hidden = network(batch, u, 4)
     rates = network.log_rate(hidden, u, batch.sequence).exp()

@@ -1,6 +1,7 @@
 """Samplers against the truth: with exact scores they must give back the data distribution."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from didlm.generate import uniforms
 from didlm.generate.corrector import corrected
 from didlm.generate.draft import begin
 from didlm.generate.driver import Plan, Writer, write
-from didlm.generate.limits import clamp_fired, earliest, within
+from didlm.generate.limits import Limits, clamp_fired, earliest, within
 from didlm.generate.samplers import (
     CAUTION,
     Moment,
@@ -22,6 +23,7 @@ from didlm.generate.samplers import (
     jump_chain,
     tau_leaping,
 )
+from didlm.generate.scorer import Answer
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.generate.tokens import TokenControls, draw_tokens
 from didlm.laboratory import ExactDiffusion
@@ -152,6 +154,12 @@ class TestExactness:
         assert errors[0] > errors[-1]
         assert errors[-1] < 0.05
 
+    def test_corrections_on_the_way_keep_to_the_data_too(self) -> None:
+        # They delete from texts of which a share is deleted already.
+        grid = corrected(uniform_grid(64), 0.5, times=4, steps=32)
+        writer = run(ExactScorer(VARIABLE), Plan(adaptive, grid.tolist()), 6000)
+        assert total_variation(texts(writer), VARIABLE.data) < 0.035
+
 
 class TestLengths:
     @pytest.mark.parametrize(("steps", "spread"), [(16, 80), (16, 200), (64, 80)])
@@ -187,9 +195,9 @@ def test_where_then_what_equals_the_joint_draw_of_the_paper() -> None:
         vocabulary = outputs = 5
         timed, normalised = True, False
 
-        def read(self, x_t, deleted):
+        def read(self, x_t, deleted, recall=None):
             table = scores.repeat(len(x_t), 1)
-            return table.sum(-1).log(), (table / table.sum(-1, keepdim=True)).log()
+            return Answer(table.sum(-1).log(), (table / table.sum(-1, keepdim=True)).log())
 
         def logits(self, features):
             return features.clone()
@@ -345,8 +353,42 @@ class TestLimits:
         low, high = torch.tensor([0, 5, 1]), torch.tensor([2, 9, 3])
         assert within(rate, group, low, high).tolist() == [0.5, 1.5, 5.0, 0.0]
 
+    def limits(self, most: list[int], least: list[int], inserted: list[int]) -> Limits:
+        """Two blanks of one text, with two gaps each."""
+        room = torch.tensor(most) - torch.tensor(inserted)
+        return Limits(
+            sequence=torch.zeros(4, dtype=torch.int64),
+            open=torch.ones(4, dtype=torch.bool),
+            shortfall=torch.tensor([0]),
+            room=torch.tensor([50]),
+            blank=torch.tensor([0, 0, 1, 1]),
+            owner=torch.tensor([0, 0]),
+            lacking=(torch.tensor(least) - torch.tensor(inserted)).clamp(min=0),
+            room_in_blank=room,
+            bounded=True,
+        )
+
+    def test_a_full_blank_expects_nothing_and_leaves_its_share_to_no_one(self) -> None:
+        limits = self.limits(most=[3, 9], least=[0, 0], inserted=[3, 1])
+        rate = torch.tensor([4.0, 4.0, 1.0, 2.0]).double()
+        low, high = torch.tensor([0]), torch.tensor([6])
+        # Three tokens are expected in the other blank, which is within all limits.
+        assert limits.bend(rate, low, high).tolist() == [0, 0, 1, 2]
+
+    def test_rates_bend_towards_the_limits_of_each_blank(self) -> None:
+        limits = self.limits(most=[2, 9], least=[0, 6], inserted=[0, 0])
+        rate = torch.tensor([4.0, 4.0, 1.0, 2.0]).double()
+        assert limits.bend(rate, torch.tensor([0]), torch.tensor([50])).tolist() == [1, 1, 2, 4]
+
 
 class TestSteps:
+    def test_the_last_leap_of_counted_expects_at_most_one_token_in_any_gap(self) -> None:
+        moment = self.moment([3.0, 1.0], target=0.0)
+        moment = replace(moment, missing=torch.tensor([4.0]).double())
+        assert counted(moment)[1].item() == pytest.approx(0.5 * 2 / 3)
+        moment = replace(self.moment([0.5, 0.5], target=0.0), missing=torch.tensor([1.0]).double())
+        assert counted(moment)[1].item() == 0
+
     def moment(self, rate, time=0.5, target=0.25) -> Moment:
         rate = torch.tensor(rate, dtype=torch.float64)
         whole = torch.tensor([time], dtype=torch.float64)
@@ -394,7 +436,8 @@ class TestGrids:
 def test_exact_scores_are_those_of_the_laboratory() -> None:
     world: ExactDiffusion = VARIABLE
     u = torch.tensor([0.3, 0.8], dtype=torch.float64)
-    log_rate, features = ExactScorer(world).read(pack([[0], [1, 0]], bos=0), u)
+    answer = ExactScorer(world).read(pack([[0], [1, 0]], bos=0), u)
+    log_rate, features = answer.log_rate, answer.features
     first = world.insertion_score((0,), u[:1])[0]
     torch.testing.assert_close(log_rate[:2].exp()[:, None] * features[:2].exp(), first)
     second = world.insertion_score((1, 0), u[1:])[0]

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -154,7 +155,7 @@ def test_ids_without_a_token_have_no_text() -> None:
 
 def test_pieces_of_an_unknown_id_are_refused(stories) -> None:
     with assert_refused("is not in the vocabulary"):
-        pieces(stories, [stories.vocabulary])
+        pieces(stories, [stories.vocabulary + 1])
 
 
 def test_what_is_printable_cannot_steer_a_terminal() -> None:
@@ -335,7 +336,7 @@ def test_without_pillow_an_animation_is_refused(tmp_path, stories, monkeypatch) 
 @pytest.mark.parametrize("name", ["trace.html", "trace.gif"])
 def test_a_failure_leaves_the_old_file_alone(tmp_path, stories, name) -> None:
     (tmp_path / name).write_text("old")
-    wrong = [Frame(0, 1.0, np.array([stories.vocabulary]), np.array([0]))]
+    wrong = [Frame(0, 1.0, np.array([stories.vocabulary + 1]), np.array([0]))]
     sample = Sample("", [], [], 0, 0, 0.0, 0, 0, frames=wrong)
     with assert_refused("is not in the vocabulary"):
         write_trace(tmp_path / name, [sample], stories)
@@ -397,7 +398,7 @@ def pictures(console):
 def watched(console, tokenizer, frames, copies=1, **settings):
     with Watch(tokenizer, console, **settings) as display:
         for frame in frames:
-            display.show([frame] * copies)
+            display.show([replace(frame, number=number) for number in range(copies)])
     return console.file.getvalue()
 
 
@@ -427,7 +428,9 @@ def test_at_the_end_the_picture_is_erased(stories, copies) -> None:
 def test_tokens_are_coloured_by_their_age(stories) -> None:
     console = terminal()
     tokens = stories.encode("Once upon a time")[:3]
-    watched(console, stories, [Frame(9, 0.5, tokens, np.array([0, 9, 1]))])
+    # Six steps pass between two pictures: what came since the last one is new.
+    first = Frame(3, 0.9, tokens[[0, 2]], np.array([0, 1]))
+    watched(console, stories, [first] * 5 + [Frame(9, 0.5, tokens, np.array([0, 4, 1]))])
     text = console.file.getvalue()
     given, new, old = pieces(stories, tokens)
     assert f"\x1b[38;2;61;155;214m{given}\x1b[0m" in text

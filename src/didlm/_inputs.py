@@ -1,5 +1,6 @@
 """Reading what users hand in: lists, numpy arrays or tensors, checked once at the door."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,3 +62,15 @@ def _one_dimensional(values: Any, name: str) -> np.ndarray:
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional: got shape {array.shape}")
     return array
+
+
+def whole_number(value: object, name: str) -> int:
+    """The value as an int; refuse what is no whole number.
+
+    Raises:
+        ValueError: naming it.
+    """
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number: got {value!r}") from None

@@ -91,7 +91,7 @@ def train(
     preset: Annotated[
         str | None, typer.Option(help="tiny, mini, small, medium, large or xl.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="did or did-fixed.")] = None,
+    method: Annotated[str | None, typer.Option(help="did, did-fixed, radd, ilm or ar.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
@@ -127,18 +127,30 @@ def train(
 def _writing(
     model: Annotated[Path, typer.Option(help="Folder of a trained model.")],
     num: Annotated[int, typer.Option(help="How many texts.")] = 1,
-    steps: Annotated[int, typer.Option(help="Of the time grid; more are better, slower.")] = 64,
-    seed: Annotated[int | None, typer.Option(help="Of all draws; a new one without.")] = None,
-    top_p: Annotated[float, typer.Option(help="Draw tokens from the likeliest, in all p.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw tokens from the k likeliest.")] = None,
-    temperature: Annotated[float, typer.Option(help="Of the token distribution.")] = 1.0,
-    position_temperature: Annotated[float, typer.Option(help="Of where tokens come.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Of the time grid: more are better and slower.")] = 64,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="The same seed writes the same texts; random if none is given."),
+    ] = None,
+    top_p: Annotated[
+        float,
+        typer.Option(help="Draw from the likeliest tokens that together have this probability."),
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option(help="Draw from so many of the likeliest tokens.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="Below 1: likelier tokens; above 1: more varied ones.")
+    ] = 1.0,
+    position_temperature: Annotated[
+        float, typer.Option(help="Below 1: tokens come first where the model is surest.")
+    ] = 1.0,
     sampler: Annotated[
-        str | None, typer.Option(help="adaptive, tau-leaping, counted or jump-chain.")
+        str | None, typer.Option(help="adaptive, tau-leaping, counted, jump-chain.")
     ] = None,
     grid: Annotated[str, typer.Option(help="Of times: uniform or cosine.")] = "uniform",
     caution: Annotated[
-        float, typer.Option(help="Tokens a gap may expect in a step; more calls if less.")
+        float, typer.Option(help="Tokens a gap may expect per step: less is better and slower.")
     ] = 0.25,
     length: Annotated[int | None, typer.Option(help="Tokens each text is to have.")] = None,
     min_length: Annotated[int, typer.Option(help="The fewest tokens of a text.")] = 0,
@@ -211,6 +223,27 @@ def infill(
     from didlm.generate.template import parse
 
     write_for_user(parse(template), **options)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Option(help="Folder of a trained model.")],
+    data: Annotated[Path, typer.Option(help="A .txt or .jsonl file with unseen documents.")],
+    documents: Annotated[
+        int | None, typer.Option(min=1, help="At most so many of them, from the first on.")
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(min=1, help="States of each document, in each of 32 replicates.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+    column: Annotated[str, typer.Option(help="Of .jsonl files.")] = "text",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+) -> None:
+    """Measure how well a model predicts unseen documents."""
+    from didlm.evaluate.command import evaluate_for_user
+
+    evaluate_for_user(model, data, documents, draws, seed, column, device, json)
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """Writing files whole or not at all."""
 
+import os
+import tempfile
 from pathlib import Path
 
 
@@ -9,13 +11,30 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then move it there; what fails leaves nothing behind."""
-    temporary = path.with_name(path.name + ".tmp")
+    """Write a file beside its place, then move it there; what fails leaves nothing behind.
+
+    A link stays one, and what it leads to is written. So are devices and pipes, in their place.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    handle, name = tempfile.mkstemp(".tmp", path.name + ".", path.parent)
+    temporary = Path(name)
     try:
-        temporary.write_bytes(content)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """Which rights new files do not get."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def check_place(path: Path) -> None:

@@ -3,9 +3,20 @@
 `given` holds one integer per token: 0 for a free token, else the number of the span it belongs to.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from didlm._inputs import BoolArray, IntArray
+
+
+@dataclass(frozen=True)
+class GivenText:
+    """What of a text is given: spans (0 for free tokens), and whether its ends are closed too."""
+
+    spans: np.ndarray
+    starts_closed: bool = False  # nothing may be inserted before the text: a prompt
+    ends_closed: bool = False  # nothing may be inserted after it: a suffix
 
 
 def check_spans(given: np.ndarray, name: str = "given") -> None:
@@ -43,3 +54,41 @@ def open_gaps(given: np.ndarray) -> BoolArray:
     """
     inside = (given[:-1] != 0) & (given[:-1] == given[1:])
     return np.r_[True, ~inside, True] if given.size else np.array([True])
+
+
+def nothing_given(length: int) -> GivenText:
+    """All of a text is free."""
+    return GivenText(np.zeros(length, dtype=np.int64))
+
+
+def given_prefix(length: int, given: int) -> GivenText:
+    """The first `given` tokens are a prompt."""
+    spans = np.zeros(length, dtype=np.int64)
+    spans[:given] = 1
+    return GivenText(spans, starts_closed=given > 0)
+
+
+def given_suffix(length: int, given: int) -> GivenText:
+    """The last `given` tokens are a suffix."""
+    spans = np.zeros(length, dtype=np.int64)
+    spans[length - given :] = 1
+    return GivenText(spans, ends_closed=given > 0)
+
+
+def random_given(length: int, rng: np.random.Generator) -> GivenText:
+    """A random prefix, suffix, both, or up to three spans with blanks all around."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return given_prefix(length, int(rng.integers(1, length + 1)))
+    if kind == 1:
+        return given_suffix(length, int(rng.integers(1, length + 1)))
+    spans = np.zeros(length, dtype=np.int64)
+    if kind == 2:
+        first, last = np.sort(rng.integers(0, length + 1, 2))
+        spans[:first], spans[last:] = 1, 2
+        return GivenText(spans, starts_closed=first > 0, ends_closed=last < length)
+    count = int(rng.integers(1, 4))
+    cuts = np.sort(rng.integers(0, length + 1, 2 * count)).reshape(count, 2)
+    for number, (first, last) in enumerate(cuts, start=1):
+        spans[first:last] = number
+    return GivenText(spans)

@@ -12,17 +12,18 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 import didlm
-from didlm._inputs import IntArray
+from didlm._inputs import IntArray, whole_number
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.score import Score, score_text
 from didlm.files import write_text
 from didlm.generate.controls import Controls
 from didlm.generate.gaps import Gap, gaps_of
 from didlm.generate.results import Frame, Sample
-from didlm.generate.scorer import NetworkScorer
+from didlm.generate.scorer import NetworkScorer, scorer_of
 from didlm.generate.template import Blank, Parts, check_known, match, parse
 from didlm.generate.writing import BATCH, Callback, Task, finish, write_all
-from didlm.methods.did import DID
+from didlm.methods.method import Method
+from didlm.methods.registry import find_method
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
 
@@ -36,8 +37,7 @@ class Model:
 
     network: Network
     tokenizer: Tokenizer
-    method: DID
-    length: int | None = None  # of every text, for fixed-length models
+    method: Method
     longest: int = 1024  # no text that it was trained on had more tokens
 
     def generate(
@@ -133,6 +133,10 @@ class Model:
         """
         check_known(text, self.tokenizer)
         tokens = self._fitting(self.tokenizer.encode(text))
+        if not self.network.config.rates:
+            raise ValueError(
+                f"the method '{self.method.name}' does not say where tokens are missing"
+            )
         self.network.eval()
         scorer = NetworkScorer(self.network)
         return gaps_of(scorer, self.tokenizer, tokens, t, self.length, top, self.device)
@@ -154,9 +158,13 @@ class Model:
             tokens, what = self.tokenizer.encode(text), None
         else:
             tokens, what = match(_parts(given), text, self.tokenizer)
-        return score_text(
-            self.network, self.method, self._fitting(tokens), what, draws, seed % 2**64
-        )
+        tokens, what = self.method.whole(self._fitting(tokens), what)
+        return score_text(self.network, self.method, tokens, what, draws, seed % 2**64)
+
+    @property
+    def length(self) -> int | None:
+        """How many tokens every text has, if all have as many."""
+        return self.method.length
 
     @property
     def device(self) -> torch.device:
@@ -168,10 +176,6 @@ class Model:
             raise ValueError(
                 f"the text has {len(tokens)} tokens: "
                 f"the model was trained on texts of at most {self.longest}"
-            )
-        if self.length is not None and len(tokens) > self.length:
-            raise ValueError(
-                f"all texts of this model have {self.length} tokens: got {len(tokens)}"
             )
         return tokens
 
@@ -185,27 +189,30 @@ class Model:
         trace: bool,
         controls: dict[str, Any],
     ) -> list[Sample]:
-        if batch_size is not None and batch_size < 1:
+        batch_size = BATCH if batch_size is None else whole_number(batch_size, "the batch size")
+        if batch_size < 1:
             raise ValueError(f"a batch needs at least one text: got a batch size of {batch_size}")
         task = self._task(templates, num_samples, seed, controls)
-        steps = write_all(task, batch_size or BATCH, callback is not None, trace)
+        steps = write_all(task, batch_size, callback is not None, trace)
         return finish(steps, callback)
 
     def _task(
         self, templates: list[Parts], num_samples: int, seed: int | None, options: dict[str, Any]
     ) -> Task:
+        num_samples = whole_number(num_samples, "the number of samples")
         if num_samples < 1:
             raise ValueError(f"cannot write {num_samples} texts")
         controls = Controls(**options)
         self.network.eval()
         return Task(
-            scorer=NetworkScorer(self.network),
+            scorer=scorer_of(self.network),
+            method=self.method,
             tokenizer=self.tokenizer,
-            plan=controls.plan(self.tokenizer, self.length, self.longest, self.device),
+            plan=controls.plan(self.tokenizer, self.method, self.longest, self.device),
             templates=templates,
             controls=controls,
             count=num_samples,
-            seed=secrets.randbits(32) if seed is None else seed,
+            seed=secrets.randbits(32) if seed is None else whole_number(seed, "the seed"),
             device=self.device,
         )
 
@@ -223,9 +230,8 @@ class Model:
         config = {
             "format": FORMAT,
             "didlm": didlm.__version__,
-            "method": asdict(self.method),
+            "method": {"name": self.method.name, **vars(self.method)},
             "model": asdict(self.network.config),
-            "length": self.length,
             "longest": self.longest,
         }
         write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
@@ -253,13 +259,16 @@ class Model:
         try:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             version = config["format"]
-            if not isinstance(version, int) or version > FORMAT:
+            if not isinstance(version, int):
+                raise TypeError(f"its format is {version!r}")
+            if version > FORMAT:
                 raise ValueError(
                     f"{folder} has format {version}, newer than {FORMAT}, which this didlm reads: "
                     "upgrade it"
                 )
             network = Network(ModelConfig(**config["model"]))
-            method = DID(**config["method"])
+            fields = dict(config["method"])
+            method = find_method(fields.pop("name"))(**fields)
         except (KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{folder}/config.json is damaged: {error}") from None
         try:
@@ -269,13 +278,16 @@ class Model:
         except (SafetensorError, RuntimeError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{folder}/model.safetensors is damaged: {reason}") from None
-        longest = config.get("longest", Model.longest)
+        longest, tokenizer = config.get("longest", Model.longest), Tokenizer.load(folder)
+        if not isinstance(longest, int) or longest < 1:
+            raise ValueError(f"{folder}/config.json is damaged: longest is {longest!r}")
+        if tokenizer.vocabulary != network.config.vocabulary:
+            raise ValueError(
+                f"the tokenizer in {folder} has {tokenizer.vocabulary} tokens, but its network "
+                f"knows {network.config.vocabulary}: they do not belong together"
+            )
         return Model(
-            network.to(check_device(device), DTYPES[dtype]).eval(),
-            Tokenizer.load(folder),
-            method,
-            config.get("length"),
-            longest,
+            network.to(check_device(device), DTYPES[dtype]).eval(), tokenizer, method, longest
         )
 
 

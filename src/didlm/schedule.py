@@ -188,6 +188,9 @@ class Geometric(Schedule):
         return time.clip(0, 1) + 0.0  # not -0.0, at which the weight would be -infinite
 
 
+SCHEDULES = {"log-linear": LogLinear(), "polynomial": Polynomial(), "geometric": Geometric()}
+
+
 def uniform_grid(steps: int) -> np.ndarray:
     """Times 1 = t_N > ... > t_0 = 0, equally far apart (Eq. time-grids)."""
     return np.arange(_positive(steps), -1, -1) / steps

@@ -60,6 +60,8 @@ class Batch:
     count: Tensor  # [T]
     count_weight: Tensor  # [T]
     constant: Tensor  # [S]
+    complete: Tensor  # [S]
+    complete_weight: Tensor  # [S]
     number: Tensor  # [S]
     target_rows: Tensor  # [R] the rows that have a target
     row: Tensor  # [K] into target_rows
@@ -96,6 +98,8 @@ def make_batch(examples: Examples) -> Batch:
         count=number(examples.count),
         count_weight=number(examples.count_weight),
         constant=number(examples.constant),
+        complete=number(examples.complete),
+        complete_weight=number(examples.complete_weight),
         number=torch.from_numpy(examples.number),
         target_rows=torch.from_numpy(target_rows),
         row=torch.from_numpy(row.reshape(-1)),

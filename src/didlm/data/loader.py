@@ -16,8 +16,8 @@ from multiprocessing import get_context
 import numpy as np
 
 from didlm.data.batch import Batch, Budget, fill, make_batch
-from didlm.methods.did import DID
 from didlm.methods.examples import Examples
+from didlm.methods.method import Method
 
 CHUNK = 32  # examples a worker makes at a time
 CHUNKS_AHEAD = 4  # that each worker makes before they are asked for
@@ -63,7 +63,7 @@ class Corpus:
 class TrainingExamples:
     """An endless list of chunks of examples: every epoch in an order of its own."""
 
-    def __init__(self, corpus: Corpus, method: DID, seed: int) -> None:
+    def __init__(self, corpus: Corpus, method: Method, seed: int) -> None:
         self.corpus, self.method, self.seed = corpus, method, seed
         self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
 
@@ -97,7 +97,7 @@ class Loader:
     def __init__(
         self,
         corpus: Corpus,
-        method: DID,
+        method: Method,
         budget: Budget,
         seed: int,
         workers: int = 0,

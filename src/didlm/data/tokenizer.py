@@ -46,7 +46,7 @@ class Tokenizer:
         if isinstance(library.model, models.BPE):
             library.model.dropout = None
         library.encode_special_tokens = True  # the library's name for: as ordinary text
-        self._library = library
+        self.library = library
         self.bos = self._special(self._first_there(_BOS_NAMES) or BOS)
         separator = self._first_there(_SEPARATOR_NAMES)
         self.separator = self._special(separator) if separator else self.bos
@@ -83,7 +83,7 @@ class Tokenizer:
             vocab_size=vocabulary,
             min_frequency=min_frequency,
             special_tokens=[BOS],
-            initial_alphabet=list(_byte_of_character()),
+            initial_alphabet=list(byte_of_character()),
             show_progress=False,
         )
         library.train_from_iterator(texts, trainer)
@@ -121,7 +121,7 @@ class Tokenizer:
         if file.parent.is_file():
             raise ValueError(f"cannot save a tokenizer in {folder}: it is a file, not a folder")
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, self._library.to_str(pretty=True) + "\n")
+        write_text(file, self.library.to_str(pretty=True) + "\n")
         return file
 
     def encode(self, text: str) -> IntArray:
@@ -138,7 +138,7 @@ class Tokenizer:
         Raises:
             ValueError: if a text is not Unicode.
         """
-        encodings = self._library.encode_batch_fast(_checked(texts), add_special_tokens=False)
+        encodings = self.library.encode_batch_fast(_checked(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def decode(self, ids: Integers) -> str:
@@ -147,7 +147,7 @@ class Tokenizer:
         Raises:
             ValueError: for an id that is not in the vocabulary.
         """
-        return self._library.decode(self._in_vocabulary(ids).tolist())
+        return self.library.decode(self._in_vocabulary(ids).tolist())
 
     def token_text(self, token: int) -> str:
         r"""One token for people to read; bytes that are no whole character appear as in \xe2.
@@ -156,18 +156,18 @@ class Tokenizer:
             ValueError: for an id that is not in the vocabulary.
         """
         (number,) = self._in_vocabulary([token]).tolist()
-        text = self._library.decode([number], skip_special_tokens=False)
+        text = self.library.decode([number], skip_special_tokens=False)
         if "\ufffd" not in text:
             return text
-        piece = self._library.id_to_token(number) or ""
-        byte_of = _byte_of_character()
+        piece = self.library.id_to_token(number) or ""
+        byte_of = byte_of_character()
         if not all(character in byte_of for character in piece):
             return text
         return bytes(byte_of[character] for character in piece).decode("utf-8", "backslashreplace")
 
     def special(self) -> list[int]:
         """The ids that never come out of a text: BOS, the separator, and others a file names."""
-        added = self._library.get_added_tokens_decoder()
+        added = self.library.get_added_tokens_decoder()
         return sorted(number for number, token in added.items() if token.special)
 
     def begins_with_space(self) -> BoolArray:
@@ -181,7 +181,7 @@ class Tokenizer:
             ValueError: if the text is not Unicode.
         """
         (checked,) = _checked([text])
-        encoding = self._library.encode(checked, add_special_tokens=False)
+        encoding = self.library.encode(checked, add_special_tokens=False)
         if self.unknown not in encoding.ids:
             return None
         first, end = encoding.offsets[encoding.ids.index(self.unknown)]
@@ -195,28 +195,28 @@ class Tokenizer:
     def fingerprint(self) -> str:
         """SHA-256 of the tokenizer as JSON with sorted keys: equal for equal tokenizers."""
         canonical = json.dumps(
-            json.loads(self._library.to_str()), sort_keys=True, separators=(",", ":")
+            json.loads(self.library.to_str()), sort_keys=True, separators=(",", ":")
         )
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The library's own pickle forgets that special tokens in a text are ordinary.
-        return _from_json, (self._library.to_str(),)
+        return _from_json, (self.library.to_str(),)
 
     @cached_property
     def _begins_with_space(self) -> BoolArray:
-        texts = self._library.decode_batch([[number] for number in range(self.vocabulary)])
+        texts = self.library.decode_batch([[number] for number in range(self.vocabulary)])
         spaced = np.array([text.startswith(" ") for text in texts], dtype=np.bool_)
         spaced.flags.writeable = False  # it is shared by all who ask
         return spaced
 
     def _first_there(self, names: Sequence[str]) -> str | None:
-        return next((name for name in names if self._library.token_to_id(name) is not None), None)
+        return next((name for name in names if self.library.token_to_id(name) is not None), None)
 
     def _special(self, name: str) -> int:
         """The id of a token, which is made special and added if need be."""
-        self._library.add_special_tokens([name])
-        number = self._library.token_to_id(name)
+        self.library.add_special_tokens([name])
+        number = self.library.token_to_id(name)
         assert number is not None
         return number
 
@@ -257,7 +257,7 @@ def _count_ids(id_of: dict[str, int]) -> int:
     return max(token_of) + 1  # there may be ids without a token in between
 
 
-def _byte_of_character() -> dict[str, int]:
+def byte_of_character() -> dict[str, int]:
     """The character by which GPT-2 writes each byte, in the order of the bytes.
 
     Printable Latin-1 characters stand for themselves, the other bytes for those from 256 on.
@@ -318,7 +318,7 @@ def _checked_vocabulary(content: Any, file: Path) -> dict[str, int]:
             f"the ids in {file} must be 0 to {len(content) - 1}, each once, "
             f"for its {len(content)} tokens"
         )
-    missing = [byte for character, byte in _byte_of_character().items() if character not in content]
+    missing = [byte for character, byte in byte_of_character().items() if character not in content]
     if missing:
         raise ValueError(
             f"{file} is not a vocabulary of GPT-2's kind: "

@@ -9,9 +9,10 @@ import tokenizers
 from tokenizers import decoders
 
 from didlm._inputs import Integers, integers
-from didlm.data.tokenizer import Tokenizer, _byte_of_character
+from didlm.data.tokenizer import Tokenizer, byte_of_character
 from didlm.generate.results import Frame
 
+MARK = " \u2591"
 _CODES = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control, format, surrogate, line, paragraph
 _JOINERS = "\u200c\u200d"  # format characters that belong to words and to emoji
 
@@ -20,14 +21,18 @@ def pieces(tokenizer: Tokenizer, ids: Integers) -> list[str]:
     """The text of each token; joined they are `tokenizer.decode(ids)`, whatever the ids.
 
     A character whose bytes are spread over several tokens belongs to the one with its last byte.
-    Special tokens have no text.
+    Special tokens have no text. The id after the vocabulary is a mark: a token that is to come.
 
     Raises:
-        ValueError: for an id that is not in the vocabulary.
+        ValueError: for another id that is not in the vocabulary.
     """
-    text = tokenizer.decode(ids)
-    numbers = integers(ids, "ids").tolist()
-    library = tokenizer._library
+    array = integers(ids, "ids")
+    is_mark = array == tokenizer.vocabulary
+    if is_mark.any():
+        written = iter(pieces(tokenizer, array[~is_mark]))
+        return [MARK if mark else next(written) for mark in is_mark.tolist()]
+    text, numbers = tokenizer.decode(array), array.tolist()
+    library = tokenizer.library
     in_bytes = isinstance(library.decoder, decoders.ByteLevel)
     found = _by_bytes(library, numbers) if in_bytes else _by_neighbours(library, numbers)
     return found if "".join(found) == text else _by_prefixes(library, numbers, text)
@@ -57,7 +62,7 @@ def _sign(character: str) -> str:
 
 def _by_bytes(library: tokenizers.Tokenizer, ids: list[int]) -> list[str]:
     """Cut the text where the tokens end, each cut moved back to the end of a character."""
-    name_of, byte_of = _names(library, ids), _byte_of_character()
+    name_of, byte_of = _names(library, ids), byte_of_character()
     bytes_of = {number: _bytes(name, byte_of) for number, name in name_of.items()}
     parts = [bytes_of[number] for number in ids]
     text, ends = _decode(b"".join(parts))

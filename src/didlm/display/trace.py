@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from didlm.data.tokenizer import Tokenizer
@@ -49,12 +50,14 @@ def check_trace(path: Path) -> Path:
     """Refuse a file that no trace can be written to.
 
     Raises:
-        ValueError: if the form is not known or the folder is not there.
+        ValueError: if the form is not known, the folder is not there, or Pillow is missing.
     """
     path = Path(path)
     if path.suffix.lower() not in (".html", ".gif"):
         raise ValueError(f"cannot write a trace to {path}: its name must end with .html or .gif")
     check_place(path)
+    if path.suffix.lower() == ".gif" and find_spec("PIL") is None:
+        raise ValueError("an animation needs Pillow: pip install 'didlm[plots]'")
     return path
 
 
@@ -147,8 +150,6 @@ def _next(lives: list[_Life], frame: list[_Life], number: int) -> list[_Life]:
 
 
 def _animation(samples: Sequence[Sample], tokenizer: Tokenizer, title: str) -> bytes:
-    try:
-        from didlm.display.gif import animation
-    except ImportError:
-        raise ValueError("an animation needs Pillow: pip install 'didlm[plots]'") from None
+    from didlm.display.gif import animation
+
     return animation(samples, tokenizer, title)

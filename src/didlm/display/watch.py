@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -21,7 +21,7 @@ from didlm.generate.results import Frame
 PLAIN_EVERY = 10.0  # seconds between two lines where there is no terminal
 _REDRAW_EVERY = 1 / 30  # seconds; a fast model takes more steps than an eye can follow
 
-# By the age of a token in steps. Readable on black and on white: a terminal does not say which.
+# By the pictures since a token came. Readable on black and on white: a terminal does not say which.
 _FADING = ("bold #f08c00", "bold #e08a1e", "#d0883c", "#b98850", "#a28a6a")
 _GIVEN = "#3d9bd6"
 _BAR = "#d0883c"
@@ -33,7 +33,7 @@ _LEAST_LINES = 3  # of each text, where several share the screen
 class Watch:
     """A live display of texts being written; use it as a context.
 
-    New tokens light up and fade over the next steps; given ones have a colour of their own. Of a
+    New tokens light up and fade over the next pictures; given ones have a colour of their own. Of a
     text that is too long for the screen, a window is shown from where the writing begins. Without
     a terminal there is a plain line now and then, and one at the end.
 
@@ -70,6 +70,8 @@ class Watch:
         self._waiting: Sequence[Frame] = ()  # frames that have not been drawn yet
         self._last = -math.inf if self._live else time.perf_counter()
         self._tallest = Counter[int]()  # lines that each of the texts has taken at most
+        self._drawn: deque[int] = deque(maxlen=len(_FADING))  # the steps of the last pictures
+        self._first = 0  # the number of the first text of the batch
 
     def __enter__(self) -> "Watch":
         if self._live:
@@ -102,7 +104,12 @@ class Watch:
         if not frames:
             return
         if self._live:
+            if frames[0].number != self._first:  # another batch
+                self._tallest.clear()
+                self._drawn.clear()
+                self._first = frames[0].number
             self._live.update(self._picture(frames), refresh=True)
+            self._drawn.append(max(frame.step for frame in frames))
         else:
             self._console.print("  ".join(_numbers(frames)), soft_wrap=True)
         self._last = time.perf_counter()
@@ -117,25 +124,31 @@ class Watch:
             lines = [*window, Text(), self._status(frames, note or where)]
             return Group(*lines[-self._console.height :])
         lines = []
-        for number, frame in enumerate(frames[:shown]):
-            window, where = self._window(number, frame, room // shown - 1)
-            heading = f"text {number + 1}  {len(frame.tokens)} tokens  {where}"
+        for place, frame in enumerate(frames[:shown]):
+            window, where = self._window(place, frame, room // shown - 1)
+            heading = f"text {frame.number + 1}  {len(frame.tokens)} tokens  {where}"
             lines += [Text(heading, style="dim"), *window]
         return Group(*lines, Text(), self._status(frames, note))
 
-    def _window(self, number: int, frame: Frame, height: int) -> tuple[list[Text], str]:
+    def _window(self, place: int, frame: Frame, height: int) -> tuple[list[Text], str]:
         """As many lines of a text as there is room for, and which of how many these are."""
         parts = [self._drawable(part) for part in pieces(self._tokenizer, frame.tokens)]
-        lines = self._wrapped(parts, [_style(frame.step, born) for born in frame.born.tolist()])
+        lines = self._wrapped(parts, [self._style(born) for born in frame.born.tolist()])
         # It never gets lower again: what stands below would jump.
-        self._tallest[number] = min(height, max(self._tallest[number], len(lines)))
+        self._tallest[place] = min(height, max(self._tallest[place], len(lines)))
         if len(lines) <= height:
-            return lines + [Text()] * (self._tallest[number] - len(lines)), ""
+            return lines + [Text()] * (self._tallest[place] - len(lines)), ""
         written = int(np.argmax(frame.born > 0))
         before = len(self._wrapped(parts[:written], [""] * written)) - 1 - _LINES_BEFORE
         first = min(max(0, before), len(lines) - height)
         where = f"lines {first + 1} to {first + height} of {len(lines)}"
         return lines[first : first + height], where
+
+    def _style(self, born: int) -> str:
+        if born == 0:
+            return _GIVEN
+        pictures = sum(step >= born for step in self._drawn)  # in which it was seen already
+        return _FADING[pictures] if pictures < len(_FADING) else ""
 
     def _drawable(self, part: str) -> str:
         encoding = self._console.encoding
@@ -168,10 +181,3 @@ def _numbers(frames: Sequence[Frame]) -> tuple[str, str, str]:
     left = max(frame.time for frame in frames)
     tokens = sum(len(frame.tokens) for frame in frames)
     return f"step {step:>4}", f"time {left:.3f}", f"{tokens:>5} tokens"
-
-
-def _style(step: int, born: int) -> str:
-    if born == 0:
-        return _GIVEN
-    age = step - born
-    return _FADING[age] if age < len(_FADING) else ""

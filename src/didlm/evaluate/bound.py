@@ -6,13 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from didlm.data.batch import Budget, fill, make_batch
+from didlm.alignment import InsertionTargets, result_groups
+from didlm.data.batch import Batch, Budget, fill, make_batch
 from didlm.data.loader import Corpus
-from didlm.loss import batch_loss, sequence_costs
-from didlm.methods.did import DID, GivenText
+from didlm.given import GivenText
+from didlm.loss import Loss, batch_loss, sequence_costs
 from didlm.methods.examples import Examples
+from didlm.methods.method import Method
 from didlm.model.transformer import Network
+from didlm.objectives.sparse import log_group_mean
 
 DOCUMENTS_AT_A_TIME = 64
 
@@ -23,6 +27,7 @@ class Bound:
 
     nats: np.ndarray  # of each document
     tokens: int  # in all documents, given ones not counted
+    tight: np.ndarray | None = None  # of each document, by the tighter bound (Eq. dse), if any
 
     @property
     def nats_per_document(self) -> float:
@@ -47,12 +52,13 @@ class Bound:
 @torch.no_grad()
 def likelihood_bound(
     network: Network,
-    method: DID,
+    method: Method,
     corpus: Corpus,
     budget: Budget,
     draws: int,
     seed: int = 0,
     givens: Sequence[GivenText] | None = None,
+    validating: bool = False,
 ) -> Bound:
     """Estimate the bound of every document (Eq. dise-by-count, Eq. dice-by-count).
 
@@ -64,22 +70,40 @@ def likelihood_bound(
         draws: states visited per document; more are more precise.
         seed: of the noise: the same for every network that is to be compared.
         givens: what is given of each document, for conditional bounds.
+        validating: whether a loss will do where the method has no bound.
     """
     was_training, device = network.training, network.token_head.device
     network.eval()
-    nats = np.zeros(len(corpus))
+    nats, tight = np.zeros(len(corpus)), np.zeros(len(corpus))
 
     def stream() -> Iterator[Examples]:
         for first in range(0, len(corpus), DOCUMENTS_AT_A_TIME):
             numbers = range(first, min(first + DOCUMENTS_AT_A_TIME, len(corpus)))
             texts = [corpus[number] for number in numbers]
             given = [givens[number] for number in numbers] if givens else None
-            yield method.evaluation_examples(texts, numbers, seed, draws, given)
+            if validating:
+                yield method.validation_examples(texts, numbers, seed, draws)
+            else:
+                yield method.evaluation_examples(texts, numbers, seed, draws, given)
 
     for examples in fill(stream(), budget):
         batch = make_batch(examples).to(device)
-        costs = sequence_costs(batch_loss(network, batch), batch)
+        loss = batch_loss(network, batch)
+        costs = sequence_costs(loss, batch)
         np.add.at(nats, examples.number, costs.cpu().double().numpy())
+        if method.aligned:
+            costs = costs + _by_grouping(loss, batch, examples)
+            np.add.at(tight, examples.number, costs.cpu().double().numpy())
     network.train(was_training)
     free = len(corpus.tokens) - sum(int((given.spans != 0).sum()) for given in givens or ())
-    return Bound(nats, free)
+    return Bound(nats, free, tight if method.aligned else None)
+
+
+def _by_grouping(loss: Loss, batch: Batch, examples: Examples) -> Tensor:
+    """How much the cost of each sequence changes [S] if insertions of one result count as one."""
+    targets = InsertionTargets(examples.row, examples.token, examples.target)
+    group = torch.from_numpy(result_groups(batch.x_t, targets)).to(batch.token.device)
+    row = batch.target_rows[batch.row]
+    score = loss.log_rate[row] + loss.log_prob
+    gain = batch.target * (score - log_group_mean(score, group)).masked_fill(batch.target == 0, 0)
+    return torch.zeros_like(batch.constant).index_add_(0, batch.x_t.sequence[row], gain)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from didlm._inputs import IntArray
 from didlm.data.loader import Corpus, budget_for
 from didlm.evaluate.bound import likelihood_bound
-from didlm.methods.did import DID, GivenText
+from didlm.given import GivenText
+from didlm.methods.method import Method
 from didlm.model.transformer import Network
 
 REPEATS = 8  # independent estimates, whose spread gives the standard error
@@ -27,7 +28,12 @@ class Score:
 
 
 def score_text(
-    network: Network, method: DID, tokens: IntArray, given: GivenText | None, draws: int, seed: int
+    network: Network,
+    method: Method,
+    tokens: IntArray,
+    given: GivenText | None,
+    draws: int,
+    seed: int,
 ) -> Score:
     """Estimate the bound in several independent ways.
 
@@ -43,7 +49,7 @@ def score_text(
         raise ValueError(
             f"a score with a standard error takes {REPEATS} draws or more: got {draws}"
         )
-    if method.fixed_length and not (len(tokens) if given is None else (given.spans == 0).sum()):
+    if not method.heads.timed and not (len(tokens) if given is None else (given.spans == 0).sum()):
         return Score(0.0, 0.0, 0)  # nothing is left to chance
     corpus = Corpus.of([tokens] * REPEATS)
     givens = None if given is None else [given] * REPEATS

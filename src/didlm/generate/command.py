@@ -3,6 +3,7 @@
 import json as json_format
 import sys
 from contextlib import nullcontext
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,12 @@ def write_for_user(
             check_place(file)
     if trace is not None:
         check_trace(trace)
-    writer = load(model, device, dtype)
+    if json is not None and trace is not None and json.resolve() == trace.resolve():
+        raise ValueError(f"{json} cannot hold both the texts and their trace: name two files")
+    loaded = load(model, device, dtype)
     controls |= {"banned": ban or (), "forced": force or ()}
-    with Watch(writer.tokenizer) if watch else nullcontext() as display:
-        samples = writer.infill(
+    with Watch(loaded.tokenizer) if watch else nullcontext() as display:
+        samples = loaded.infill(
             parts,
             num,
             seed,
@@ -63,12 +66,14 @@ def write_for_user(
             trace is not None,
             **controls,
         )
-    print("\n\n".join(map(str, samples)))
     if json is not None:
         lines = [json_format.dumps(sample.line(), ensure_ascii=False) for sample in samples]
         write_text(json, "\n".join(lines) + "\n")
     if trace is not None:
-        write_trace(trace, samples, writer.tokenizer)
+        write_trace(trace, samples, loaded.tokenizer)
+    if isinstance(sys.stdout, TextIOWrapper):  # what it cannot show must not stop it
+        sys.stdout.reconfigure(errors="replace")
+    print("\n\n".join(map(str, samples)))
     _say(samples, seed, json, trace)
 
 

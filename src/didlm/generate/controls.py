@@ -1,6 +1,6 @@
 """All that a user can choose about generation, checked in one place."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from didlm._inputs import IntArray, whole_number
 from didlm.data.tokenizer import Tokenizer
 from didlm.generate.corrector import corrected
 from didlm.generate.driver import Plan
-from didlm.generate.samplers import CAUTION, SAMPLERS
-from didlm.generate.template import check_known
+from didlm.generate.samplers import CAUTION
+from didlm.generate.template import NO_LIMIT, check_known
 from didlm.generate.tokens import TokenControls
+from didlm.methods.method import Method
 from didlm.schedule import cosine_grid, uniform_grid
 
 GRIDS = {"uniform": uniform_grid, "cosine": cosine_grid}
+WHOLE = ("steps", "top_k", "length", "min_length", "max_length", "corrections", "correction_steps")
 FIXED_ONLY = ("counted", "jump-chain")
 
 
@@ -26,8 +29,8 @@ class Controls:
 
     Args:
         steps: of the time grid; the adaptive samplers add shorter ones where much is missing.
-        sampler: 'adaptive', 'tau-leaping', 'counted' or 'jump-chain' (docs/sampling.md); by default
-            'adaptive', and 'counted' for models of fixed-length text.
+        sampler: one that the method has, such as 'adaptive', 'tau-leaping', 'counted' or
+            'jump-chain' (docs/sampling.md); by default its first.
         grid: 'uniform', or 'cosine', which takes shorter steps at the start.
         caution: how many tokens a gap may expect in one adaptive step: with more, up to 1, the
             network is called less often, and texts become a little short.
@@ -40,7 +43,7 @@ class Controls:
         min_length: the fewest tokens of a text of free length.
         max_length: the most; by default as many as the model was trained on.
         banned: tokens that must not be inserted: ids, or texts that are one token.
-        forced: texts that must occur somewhere in the result, written exactly as here.
+        forced: what must occur somewhere in the result: ids, or texts exactly as written here.
         correct: share of the tokens to take back and insert again, for self-correction.
         corrections: how often to do so, evenly spread, the last time at the end.
         correction_steps: network calls in which they come back each time.
@@ -58,20 +61,18 @@ class Controls:
     min_length: int = 0
     max_length: int | None = None
     banned: Sequence[str | int] = ()
-    forced: Sequence[str] = ()
+    forced: Sequence[str | int] = ()
     correct: float = 0.0
     corrections: int = 1
     correction_steps: int = 8
 
     def __post_init__(self) -> None:
-        _known("sampler", self.sampler, SAMPLERS)
         _known("grid", self.grid, GRIDS)
-        for name in ("top_k", "length", "min_length", "max_length", "corrections"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, int):
-                raise ValueError(f"{name} must be a whole number: got {value}")
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number, at least 1: got {self.steps}")
+        for name in WHOLE:
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole_number(getattr(self, name), name))
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1: got {self.steps}")
         if not 0 < self.caution <= 1:
             raise ValueError(f"caution must be above 0 and at most 1: got {self.caution}")
         if not 0 < self.position_temperature < float("inf"):
@@ -95,51 +96,74 @@ class Controls:
         self.token_controls()
         corrected(uniform_grid(1), self.correct, self.corrections, self.correction_steps)
 
+    def forced_words(self, tokenizer: Tokenizer) -> list[IntArray]:
+        """What must occur, as tokens.
+
+        Raises:
+            ValueError: if the tokenizer does not know it.
+        """
+        words = []
+        for word in self.forced:
+            if isinstance(word, str):
+                check_known(word, tokenizer)
+                words.append(tokenizer.encode(word))
+            else:
+                words.append(np.array(_token_ids([word], tokenizer)))
+        return words
+
     def token_controls(self) -> TokenControls:
         """Those that bend the token distribution."""
         return TokenControls(self.temperature, self.top_p, self.top_k)
 
     def plan(
-        self, tokenizer: Tokenizer, fixed: int | None, longest: int, device: torch.device
+        self, tokenizer: Tokenizer, method: Method, longest: int, device: torch.device
     ) -> Plan:
         """What the driver needs to know.
 
         Args:
             tokenizer: of the model.
-            fixed: the length of all texts, for models of fixed-length text.
+            method: of the model.
             longest: the length of the longest texts that the model was trained on.
             device: of the model.
 
         Raises:
             ValueError: if the model cannot do what is asked for.
         """
+        fixed = method.length
         length = self._length(fixed, longest)
-        sampler = self.sampler or ("adaptive" if fixed is None else "counted")
+        _known("sampler", self.sampler, method.samplers, f"for the method '{method.name}'")
+        sampler = self.sampler or next(iter(method.samplers))
+        if self.correct and not method.corrects:
+            raise ValueError(f"the method '{method.name}' cannot take tokens back to correct them")
         if sampler in FIXED_ONLY and length is None:
             raise ValueError(
                 f"the sampler '{sampler}' needs to know the length of the text: give length=..."
             )
         # The paper's sampler may end short of the length; all others reach it.
-        shortest = length or self.min_length
+        shortest, longest = length or self.min_length, length or self.max_length or longest
         if sampler == "tau-leaping" and fixed is not None:
             shortest = 0
+        if method.keeps_length:  # a mark stands for every token from the start
+            length, longest = None, NO_LIMIT
         forbidden = torch.zeros(tokenizer.vocabulary, dtype=torch.bool)
         forbidden[[*tokenizer.special(), *_token_ids(self.banned, tokenizer)]] = True
-        if fixed is not None:  # chunks of running text have documents apart by it
+        if method.writes_separators:
             forbidden[tokenizer.separator] = tokenizer.separator in self.banned
         if bool(forbidden.all()):
             raise ValueError("every token of the vocabulary is banned: there is none to insert")
         return Plan(
-            sampler=SAMPLERS[sampler],
+            sampler=method.samplers[sampler],
             grid=self._times(sampler).tolist(),
+            edit=method.edit,
             caution=self.caution,
             tokens=self.token_controls(),
             position_temperature=self.position_temperature,
             length=length,
             shortest=shortest,
-            longest=length or self.max_length or longest,
+            longest=longest,
             forbidden=forbidden.to(device),
             without_space=torch.from_numpy(~tokenizer.begins_with_space()).to(device),
+            end=method.end,
         )
 
     def _length(self, fixed: int | None, longest: int) -> int | None:
@@ -157,17 +181,17 @@ class Controls:
 
     def _times(self, sampler: str) -> np.ndarray:
         # A step of the jump chain is a token: it needs no times in between.
-        if sampler == "jump-chain":
+        if sampler in ("jump-chain", "one-by-one"):
             return corrected(uniform_grid(1), self.correct, self.corrections, steps=1)
         times = GRIDS[self.grid](self.steps)
         return corrected(times, self.correct, self.corrections, self.correction_steps)
 
 
-def _known(what: str, name: str | None, names: dict[str, Any]) -> None:
+def _known(what: str, name: str | None, names: Mapping[str, Any], where: str = "") -> None:
     if name is not None and name not in names:
         near = get_close_matches(str(name), names, 1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}"
-        raise ValueError(f"there is no {what} '{name}': {hint}")
+        raise ValueError(f"there is no {what} '{name}'{where and ' ' + where}: {hint}")
 
 
 def _token_ids(tokens: Sequence[str | int], tokenizer: Tokenizer) -> list[int]:
@@ -176,7 +200,9 @@ def _token_ids(tokens: Sequence[str | int], tokenizer: Tokenizer) -> list[int]:
     for token in tokens:
         if isinstance(token, str):
             check_known(token, tokenizer)
-        ids = tokenizer.encode(token).tolist() if isinstance(token, str) else [token]
+            ids = tokenizer.encode(token).tolist()
+        else:
+            ids = [whole_number(token, "the id of a token")]
         if len(ids) != 1:
             raise ValueError(
                 f"{token!r} is {len(ids)} tokens of this vocabulary: only single tokens can be "

@@ -3,7 +3,7 @@
 Shapes: S sequences, T rows, B blanks, D features. A row is a token and the gap after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from didlm.generate.scorer import Answer, Recall
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.packed import Packed, merge, pack
 
@@ -20,11 +21,13 @@ class Draft:
     """A batch of unfinished texts; every edit makes a new one."""
 
     x_t: Packed
-    blank: Tensor  # [T] the blank that the gap after this row belongs to, -1 if it is closed
+    blank: Tensor  # [T] the blank that the gap after this row belongs to, -1 if to none
     spaced: Tensor  # [T] whether what is inserted right after this row must begin with a space
     born: Tensor  # [T] the pass in which the token came, 0 if it was there from the start
     log_rate: Tensor  # [T] what the model said last about the gap; it outlives edits elsewhere
     features: Tensor  # [T, D] and what it needs in order to name tokens there
+    memory: Tensor  # [T, ...] and what spares it reading the row again
+    known: Tensor  # [T] whether it has read the row
     least: Tensor  # [B] how many tokens must be inserted into each blank
     most: Tensor  # [B] and how many at most; the blanks of all sequences are numbered through
     bounded: bool  # whether any blank has such limits
@@ -40,19 +43,6 @@ class Draft:
         rows = torch.arange(self.x_t.rows, device=self.blank.device)
         return rows - self.x_t.offsets[:-1][self.x_t.sequence]
 
-    def insert(self, rows: Tensor, tokens: Tensor, born: Tensor) -> "Draft":
-        """Tokens after rows in rising order, with the pass in which each comes."""
-        x_t, is_new = self.x_t.splice(rows, tokens)
-        return replace(
-            self,
-            x_t=x_t,
-            blank=merge(is_new, self.blank, self.blank[rows]),
-            spaced=merge(is_new, self.spaced, False),
-            born=merge(is_new, self.born, born),
-            log_rate=merge(is_new, self.log_rate, -torch.inf),
-            features=merge(is_new, self.features, 0),
-        )
-
     def delete(self, gone: Tensor) -> "Draft":
         """Without the rows where `gone` [T] is true, which must hold free tokens."""
         return self._with_rows(self.x_t.delete(~gone), ~gone)
@@ -64,20 +54,27 @@ class Draft:
         there[draft.blank[draft.x_t.open]] = True
         return replace(draft, least=self.least * there, most=self.most * there)
 
-    def answered(self, rows: Tensor, log_rate: Tensor, features: Tensor) -> "Draft":
+    def ended(self, end: int) -> "Draft":
+        """With no open gaps after the token `end`."""
+        is_end = (self.x_t.tokens == end) & self.free
+        return replace(self, x_t=replace(self.x_t, open=self.x_t.open & ~is_end))
+
+    def answered(self, rows: Tensor, answer: Answer) -> "Draft":
         """With what the model says about the rows where the mask `rows` [T] is true."""
-        if len(log_rate) == self.x_t.rows:
-            return replace(self, log_rate=log_rate, features=features)
-        if self.features.shape[1] != features.shape[1]:  # its first answer
-            empty = features.new_zeros(self.x_t.rows, features.shape[1])
-            return replace(
-                self, log_rate=self.log_rate.to(log_rate.dtype), features=empty
-            ).answered(rows, log_rate, features)
+        memory = self.memory
+        if answer.memory is not None:
+            memory = _filled(memory, rows, answer.memory)
         return replace(
             self,
-            log_rate=self.log_rate.masked_scatter(rows, log_rate),
-            features=self.features.masked_scatter(rows[:, None], features),
+            log_rate=_filled(self.log_rate, rows, answer.log_rate),
+            features=_filled(self.features, rows, answer.features),
+            memory=memory,
+            known=self.known | rows,
         )
+
+    def recall(self, rows: Tensor) -> Recall:
+        """What the model remembers of the rows where the mask `rows` [T] is true."""
+        return Recall(self.memory[rows], self.known[rows])
 
     def _with_rows(self, x_t: Packed, kept: Tensor) -> "Draft":
         return replace(
@@ -88,7 +85,60 @@ class Draft:
             born=self.born[kept],
             log_rate=self.log_rate[kept],
             features=self.features[kept],
+            memory=self.memory[kept],
+            known=self.known[kept],
         )
+
+
+# Edits: tokens that come to rows in rising order, with the pass in which each does.
+Edit = Callable[[Draft, Tensor, Tensor, Tensor], Draft]
+
+
+def insert(draft: Draft, rows: Tensor, tokens: Tensor, born: Tensor) -> Draft:
+    """Tokens into the gaps after the rows; there are gaps on both sides of them then."""
+    x_t, is_new = draft.x_t.splice(rows, tokens)
+    return replace(
+        draft,
+        x_t=x_t,
+        blank=merge(is_new, draft.blank, draft.blank[rows]),
+        spaced=merge(is_new, draft.spaced, False),
+        born=merge(is_new, draft.born, born),
+        log_rate=merge(is_new, draft.log_rate, -torch.inf),
+        features=merge(is_new, draft.features, 0),
+        memory=merge(is_new, draft.memory, 0),
+        known=merge(is_new, draft.known, False),
+    )
+
+
+def append(draft: Draft, rows: Tensor, tokens: Tensor, born: Tensor) -> Draft:
+    """Tokens after the last rows of their texts: the gaps before them close."""
+    return insert(_closed(draft, rows), rows, tokens, born)
+
+
+def replace_marks(draft: Draft, rows: Tensor, tokens: Tensor, born: Tensor) -> Draft:
+    """Tokens in the place of the rows, which are open as long as they hold a mark."""
+    written = draft.x_t.tokens.index_copy(0, rows, tokens)
+    draft = _closed(draft, rows)
+    return replace(
+        draft,
+        x_t=replace(draft.x_t, tokens=written),
+        born=draft.born.index_copy(0, rows, born),
+    )
+
+
+def _filled(old: Tensor, rows: Tensor, new: Tensor) -> Tensor:
+    """`old` [T, ...] with `new` at the masked rows; the first answer sets the shape."""
+    if len(new) == len(old):
+        return new
+    result = new.new_zeros(len(old), *new.shape[1:])
+    if result.shape == old.shape:
+        result.copy_(old)
+    result[rows] = new
+    return result
+
+
+def _closed(draft: Draft, rows: Tensor) -> Draft:
+    return replace(draft, x_t=replace(draft.x_t, open=draft.x_t.open.index_fill(0, rows, False)))
 
 
 def begin(starts: Sequence[Start], bos: int, device: torch.device | str = "cpu") -> Draft:
@@ -115,6 +165,8 @@ def begin(starts: Sequence[Start], bos: int, device: torch.device | str = "cpu")
         born=torch.zeros(x_t.rows, dtype=torch.int64, device=device),
         log_rate=torch.full((x_t.rows,), -torch.inf, device=device),
         features=torch.zeros(x_t.rows, 0, device=device),
+        memory=torch.zeros(x_t.rows, 0, device=device),
+        known=torch.zeros(x_t.rows, dtype=torch.bool, device=device),
         least=torch.from_numpy(least).to(device),
         most=torch.from_numpy(most).to(device),
         bounded=bool((least > 0).any() or (most[:-1] < NO_LIMIT).any()),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from didlm.generate import uniforms
-from didlm.generate.draft import Draft
+from didlm.generate.draft import Draft, Edit, insert
 from didlm.generate.limits import check_limits, limits_of, within
 from didlm.generate.results import Frame
 from didlm.generate.samplers import CAUTION, Moment, Sampler
@@ -28,6 +28,7 @@ class Plan:
 
     sampler: Sampler
     grid: Sequence[float]  # times from 1 to 0; where they rise, tokens are deleted
+    edit: Edit = insert  # what is done with the tokens
     caution: float = CAUTION  # of adaptive steps
     tokens: TokenControls = field(default_factory=TokenControls)
     position_temperature: float = 1.0
@@ -36,6 +37,7 @@ class Plan:
     longest: int = 1024  # and none has more
     forbidden: Tensor | None = None  # [V] tokens that are never inserted
     without_space: Tensor | None = None  # [V] tokens that do not begin with a space
+    end: int | None = None  # a token after which nothing comes
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +68,6 @@ class Writer:
             ValueError: if what is given and the limits do not go together.
         """
         check_limits(draft, plan.shortest, plan.longest)
-        if scorer.normalised and plan.length is None:
-            raise ValueError("a model of fixed-length text needs to be told the length")
         self.scorer, self.draft, self.plan = scorer, draft, plan
         device = draft.blank.device
         self.grid = torch.tensor(plan.grid, dtype=torch.float64, device=device)
@@ -92,6 +92,7 @@ class Writer:
         self.passes = torch.zeros_like(self.number)
         self.calls = torch.zeros_like(self.number)
         self.stale = torch.ones_like(self.number, dtype=torch.bool)  # changed since it was read
+        self.stopped = torch.zeros_like(self.stale)  # complete, says the model
         self.rows_read = 0  # by the model, in all its calls
         self.finished: list[Finished] = []
 
@@ -105,8 +106,8 @@ class Writer:
         self._read(limits.receptive & (self.stale | self.scorer.timed))
         low, high, missing = self._expected(limits.shortfall, limits.room)
         moment = Moment(
-            rate=limits.bend(self._rates(), low, high),
-            uniform=self._uniforms(uniforms.FIRE, torch.arange(self.draft.x_t.rows)),
+            rate=limits.bend(self._rates(self.stopped & ~limits.unmet), low, high),
+            uniform=self._uniforms(uniforms.FIRE, self._all_rows()),
             sequence=limits.sequence,
             time=self.time,
             target=target,
@@ -136,21 +137,22 @@ class Writer:
             )
             self.finished += [Finished(*column) for column in columns]
             self.draft = self.draft.select(~done)
-            for name in ("number", "key", "time", "place", "passes", "calls", "stale"):
+            for name in ("number", "key", "time", "place", "passes", "calls", "stale", "stopped"):
                 setattr(self, name, getattr(self, name)[~done])
 
     def frames(self) -> dict[int, Frame]:
         """The texts of the batch as they are now, by sample number."""
         lengths = self.draft.x_t.offsets.diff().tolist()
         columns = zip(
-            self.number.tolist(),
             self.passes.tolist(),
             self.time.tolist(),
             (rows[1:].numpy() for rows in self.draft.x_t.tokens.cpu().split(lengths)),
             (rows[1:].numpy() for rows in self.draft.born.cpu().split(lengths)),
+            self.number.tolist(),
             strict=True,
         )
-        return {number: Frame(*column) for number, *column in columns}
+        frames = [Frame(*column) for column in columns]
+        return {frame.number: frame for frame in frames}
 
     def _read(self, due: Tensor) -> None:
         """Ask the model about the texts that are due [S]; the others keep their answers."""
@@ -158,15 +160,19 @@ class Writer:
         self.stale &= ~due
         x_t, all_due = self.draft.x_t, bool(due.all())
         if all_due or bool(due.any()):
-            part = x_t if all_due else x_t.select(due)
-            answer = self.scorer.read(part, self.time if all_due else self.time[due])
-            self.draft = self.draft.answered(due[x_t.sequence], *answer)
+            part, rows = x_t if all_due else x_t.select(due), due[x_t.sequence]
+            answer = self.scorer.read(part, self.time[due], self.draft.recall(rows))
+            _check_numbers(answer.log_rate)
+            self.draft = self.draft.answered(rows, answer)
             self.rows_read += part.rows
+            if answer.stop is not None:
+                self.stopped[due] = answer.stop
 
-    def _rates(self) -> Tensor:
-        """How many tokens the model expects in each gap [T]: in closed ones none."""
+    def _rates(self, complete: Tensor) -> Tensor:
+        """How many tokens the model expects in each gap [T]: none in closed or complete ones."""
         sequence = self.draft.x_t.sequence
-        log_rate = self.draft.log_rate.double().masked_fill(~self.draft.x_t.open, -torch.inf)
+        closed = ~self.draft.x_t.open | complete[sequence]
+        log_rate = self.draft.log_rate.double().masked_fill(closed, -torch.inf)
         largest = torch.full_like(self.time, -torch.inf)
         largest = largest.scatter_reduce(0, sequence, log_rate, "amax")
         largest = largest.masked_fill(~largest.isfinite(), 0)
@@ -176,7 +182,7 @@ class Writer:
             total = torch.zeros_like(self.time).index_add_(0, sequence, rate)
             # No open gap is left without any rate: a blank that must be filled may need it.
             bent = (relative / self.plan.position_temperature).clamp(min=-600).exp()
-            rate = torch.where(self.draft.x_t.open, bent, 0)
+            rate = torch.where(closed, 0, bent)
             rate = within(rate, sequence, total, total)
         return rate if self.scorer.normalised else rate * largest.exp()[sequence]
 
@@ -199,9 +205,11 @@ class Writer:
             return torch.zeros_like(self.stale)
         return limits_of(self.draft, self.plan.shortest, self.plan.longest).unmet & self.stale
 
+    def _all_rows(self) -> Tensor:
+        return torch.arange(self.draft.x_t.rows, device=self.key.device)
+
     def _uniforms(self, purpose: int, rows: Tensor) -> Tensor:
         """A draw for each of the rows, told apart by their places in their texts."""
-        rows = rows.to(self.key.device)
         sequence, position = self.draft.x_t.sequence[rows], self.draft.position[rows]
         return uniforms.uniforms(self.key[sequence], self.passes[sequence], purpose, position)
 
@@ -214,7 +222,11 @@ class Writer:
         drawn = []
         for some, uniform in zip(rows.split(size), draws.split(size), strict=True):
             logits = self.scorer.logits(self.draft.features[some])
+            _check_numbers(logits.amax(-1))
             logits.index_fill_(-1, self.forbidden, -torch.inf)
+            if self.plan.end is not None:
+                short = self.draft.x_t.lengths < self.plan.shortest
+                logits[short[self.draft.x_t.sequence[some]], self.plan.end] = -torch.inf
             if self.without_space is not None:
                 spaced = self.draft.spaced[some, None]
                 logits.masked_fill_(spaced & self.without_space, -torch.inf)
@@ -224,7 +236,9 @@ class Writer:
     def _insert(self, rows: Tensor, tokens: Tensor) -> None:
         sequence = self.draft.x_t.sequence[rows]
         self.stale.index_fill_(0, sequence, True)
-        self.draft = self.draft.insert(rows, tokens, self.passes[sequence])
+        self.draft = self.plan.edit(self.draft, rows, tokens, self.passes[sequence])
+        if self.plan.end is not None:
+            self.draft = self.draft.ended(self.plan.end)
 
     def _delete_where_time_rises(self) -> None:
         """Carry texts forward to a later time, where fewer tokens survive (Eq. corrector)."""
@@ -233,7 +247,7 @@ class Writer:
         if bool(rises.any()):
             sequence = self.draft.x_t.sequence
             chance = torch.where(rises, (target - self.time) / (1 - self.time), 0)
-            draws = self._uniforms(uniforms.DELETE, torch.arange(self.draft.x_t.rows))
+            draws = self._uniforms(uniforms.DELETE, self._all_rows())
             # The first token after a `spaced` gap holds a space that is given.
             held = torch.nn.functional.pad(self.draft.spaced[:-1], (1, 0))
             gone = (draws < chance[sequence]) & self.draft.free & ~held
@@ -241,6 +255,15 @@ class Writer:
             self.draft = self.draft.delete(gone)
             self.time = torch.where(rises, target, self.time)
             self.place += rises
+
+
+def _check_numbers(values: Tensor) -> None:
+    """Refuse what is not a number, or infinitely large."""
+    if not bool((values < torch.inf).all()):
+        raise ValueError(
+            "the model's answers are not numbers: its weights are damaged, or the dtype is too "
+            "narrow for it"
+        )
 
 
 def write(writer: Writer) -> Iterator[None]:

@@ -48,13 +48,14 @@ def gaps_of(
     if top < 0:
         raise ValueError(f"cannot name {top} tokens")
     x_t = pack([tokens], tokenizer.bos).to(device)
-    log_rate, features = scorer.read(x_t, torch.full((1,), time, device=device))
+    answer = scorer.read(x_t, torch.full((1,), time, device=device))
+    log_rate = answer.log_rate
     if scorer.normalised:
         missing = max(0, (length or 0) - len(tokens))
         log_rate = sparse.normalise(log_rate, torch.tensor([missing], device=device), x_t)
     before = ["", *(tokenizer.token_text(int(token)) for token in tokens)]
     likely: list[list[tuple[str, float]]] = []
-    for rows in features.split(64):  # never all rows times all tokens
+    for rows in answer.features.split(64):  # never all rows times all tokens
         logits = scorer.logits(rows)[:, : scorer.vocabulary].double()
         chance, token = logits.softmax(-1).topk(min(top, scorer.vocabulary), -1)
         likely += [

@@ -13,6 +13,7 @@ class Frame:
     time: float  # the probability of deletion: from 1, nothing written, to 0, all there
     tokens: IntArray  # [n] without BOS
     born: IntArray  # [n] the step at which each token came, 0 if it was given
+    number: int = 0  # which sample it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class Sample:
     seconds: float  # its share of the time of its batch
     seed: int
     number: int  # which sample of the seed it is
-    exact: bool = True  # False if the tokenizer normalised the given text
+    exact: bool = True  # False if the given text is there only up to the tokenizer's spelling
     frames: list[Frame] = field(default_factory=list, repr=False)  # with trace=True
 
     def __str__(self) -> str:
@@ -47,6 +48,7 @@ class Sample:
             "nfe": self.nfe,
             "seconds": round(self.seconds, 4),
             "born": self.born,
+            "exact": self.exact,
             "seed": self.seed,
             "sample": self.number,
         }

@@ -68,6 +68,13 @@ def jump_chain(moment: Moment) -> tuple[Tensor, Tensor]:
     return earliest(moment.arrival, moment.sequence, one), time
 
 
+def one_by_one(moment: Moment) -> tuple[Tensor, Tensor]:
+    """One token a call, in proportion to the rates, until no gap expects any; time stands still."""
+    expected = torch.zeros_like(moment.time).index_add_(0, moment.sequence, moment.rate)
+    fires = earliest(moment.arrival, moment.sequence, (expected > 0).long())
+    return fires, torch.where(expected > 0, moment.time, 0)
+
+
 def _leap(moment: Moment, time: Tensor) -> Tensor:
     return moment.uniform < moment.rate * _share(moment, time)[moment.sequence]
 

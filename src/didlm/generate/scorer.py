@@ -3,13 +3,33 @@
 Anything that answers these two questions can be sampled from: a network, or the exact laboratory.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from didlm.model.memory import Memory
 from didlm.model.transformer import Network
 from didlm.packed import Packed
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model says about S texts with T rows."""
+
+    log_rate: Tensor  # [T] of the gaps
+    features: Tensor  # [T, D] for `logits`
+    stop: Tensor | None = None  # [S] whether a text is complete, if the model can tell
+    memory: Tensor | None = None  # [T, ...] what spares the model reading these rows again
+
+
+@dataclass(frozen=True, eq=False)
+class Recall:
+    """The memory of earlier answers, row by row."""
+
+    memory: Tensor  # [T, ...]
+    known: Tensor  # [T] whether the row was there then
 
 
 class Scorer(Protocol):
@@ -20,13 +40,42 @@ class Scorer(Protocol):
     timed: bool  # whether the answer depends on the time
     normalised: bool  # whether rates are only known up to a factor per sequence (fixed length)
 
-    def read(self, x_t: Packed, deleted: Tensor) -> tuple[Tensor, Tensor]:
-        """Log rates [T] of the gaps and features [T, D] for `logits`, at times `deleted` [S]."""
+    def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
+        """What the model says at times `deleted` [S], given what it remembers."""
         ...
 
     def logits(self, features: Tensor) -> Tensor:
         """Unnormalised log-probabilities of the tokens [R, V], in memory of their own."""
         ...
+
+
+class CausalScorer:
+    """A causal network, which reads every row once."""
+
+    timed, normalised = False, False
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.vocabulary = network.config.vocabulary
+        self.outputs = network.config.padded_vocabulary
+
+    def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
+        """One call of the network, on the rows that are new."""
+        config, head = self.network.config, self.network.token_head
+        if recall is None or not recall.memory.numel():
+            states = head.new_zeros(x_t.rows, config.layers, 2, config.width)
+            new = torch.arange(x_t.rows, device=head.device)
+        else:
+            states, new = recall.memory.clone(), (~recall.known).nonzero().squeeze(-1)
+        memory = Memory(states, new)
+        hidden = self.network.extend(x_t, memory)
+        features = hidden.new_zeros(x_t.rows, config.width).index_copy(0, new, hidden)
+        log_rate = torch.zeros(x_t.rows, device=head.device)  # what is open lacks one token
+        return Answer(log_rate, features, memory=memory.states)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """The vocabulary head, in float32 at least."""
+        return _logits(self.network, features)
 
 
 class NetworkScorer:
@@ -39,13 +88,27 @@ class NetworkScorer:
         self.timed = network.time is not None
         self.normalised = network.config.normalised
 
-    def read(self, x_t: Packed, deleted: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """One call of the network."""
-        u = deleted.float()
-        hidden = self.network(x_t, u, int(x_t.lengths.max()) + 1)
-        return self.network.log_rate(hidden, u, x_t.sequence), hidden
+        network, u = self.network, deleted.float()
+        hidden = network(x_t, u, int(x_t.lengths.max()) + 1)
+        if network.config.rates:
+            log_rate = network.log_rate(hidden, u, x_t.sequence)
+        else:  # every open gap lacks one token
+            log_rate = torch.zeros(x_t.rows, device=hidden.device)
+        stop = network.stop_logit(hidden, x_t) > 0 if network.config.stop else None
+        return Answer(log_rate, hidden, stop)
 
     def logits(self, features: Tensor) -> Tensor:
         """The vocabulary head, in float32 at least."""
-        logits = features @ self.network.token_head.T.to(features.dtype)
-        return logits if logits.dtype == torch.float64 else logits.float()
+        return _logits(self.network, features)
+
+
+def scorer_of(network: Network) -> Scorer:
+    """The network as a scorer."""
+    return CausalScorer(network) if network.config.causal else NetworkScorer(network)
+
+
+def _logits(network: Network, features: Tensor) -> Tensor:
+    logits = features @ network.token_head.T.to(features.dtype)
+    return logits if logits.dtype == torch.float64 else logits.float()

@@ -18,7 +18,7 @@ import numpy as np
 
 from didlm._inputs import BoolArray, IntArray, Integers, token_ids
 from didlm.data.tokenizer import Tokenizer
-from didlm.methods.did import GivenText
+from didlm.given import GivenText
 
 NO_LIMIT = 2**31 - 1
 CLOSED = -1

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 BLOCK = 128  # tokens are found in two strides: first their block, then their place in it
+COLDEST = 1e-30  # a temperature at which only the likeliest tokens are left
 NUCLEUS = 256  # how many of the likeliest tokens are tried first as the nucleus
 
 
@@ -41,7 +42,8 @@ def draw_tokens(logits: Tensor, uniform: Tensor, controls: TokenControls) -> Ten
         controls: temperature, top-p and top-k.
     """
     if controls.temperature != 1:
-        logits = logits / controls.temperature
+        logits = logits - logits.amax(-1, keepdim=True)  # so that nothing overflows
+        logits = logits / max(controls.temperature, COLDEST)
     weights = logits.softmax(-1)
     if controls.top_k is not None and controls.top_k < weights.shape[-1]:
         least = weights.topk(controls.top_k, -1).values[:, -1:]

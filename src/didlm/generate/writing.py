@@ -13,7 +13,9 @@ from didlm.generate.draft import begin
 from didlm.generate.driver import Plan, Writer, write
 from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import Scorer
-from didlm.generate.template import Parts, Start, check_known, is_kept, start, with_forced
+from didlm.generate.template import Parts, Start, is_kept, with_forced
+from didlm.generate.template import start as begin_with
+from didlm.methods.method import Method
 
 BATCH = 64  # texts written together, unless a batch size is asked for
 
@@ -27,6 +29,7 @@ class Task:
     """What is to be written, by which model, and how."""
 
     scorer: Scorer
+    method: Method
     tokenizer: Tokenizer
     plan: Plan
     templates: Sequence[Parts]  # texts and blanks: of each sample, or the same of all
@@ -66,7 +69,8 @@ def finish(steps: Steps, callback: Callback | None = None) -> list[Sample]:
 def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) -> Steps:
     began = time.perf_counter()
     starts = _starts(task, range(first, first + size))
-    draft = begin(starts, task.tokenizer.bos, task.device)
+    begun = [task.method.start(each, task.controls.length) for each in starts]
+    draft = begin(begun, task.tokenizer.bos, task.device)
     writer = Writer(task.scorer, draft, task.plan, task.seed, first)
     frames: dict[int, list[Frame]] = {number: [] for number in range(first, first + size)}
 
@@ -85,17 +89,18 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
     seconds = (time.perf_counter() - began) / size
     samples = []
     for text in sorted(writer.finished, key=lambda text: text.number):
-        decoded = task.tokenizer.decode(text.tokens)
+        start, length = starts[text.number - first], task.method.finish(text.tokens)
+        decoded = task.tokenizer.decode(text.tokens[:length])
         sample = Sample(
             text=decoded,
-            tokens=text.tokens.tolist(),
-            born=text.born.tolist(),
+            tokens=text.tokens[:length].tolist(),
+            born=text.born[:length].tolist(),
             nfe=text.calls,
             steps=text.passes,
             seconds=seconds,
             seed=task.seed,
             number=text.number,
-            exact=is_kept(starts[text.number - first], decoded),
+            exact=start.exact and is_kept(start, decoded),
             frames=frames[text.number] if trace else [],
         )
         samples.append(sample)
@@ -104,9 +109,9 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
 
 def _starts(task: Task, numbers: range) -> list[Start]:
     if len(task.templates) == 1:
-        begun = [start(task.templates[0], task.tokenizer)] * len(numbers)
+        begun = [begin_with(task.templates[0], task.tokenizer)] * len(numbers)
     else:
-        begun = [start(task.templates[number], task.tokenizer) for number in numbers]
+        begun = [begin_with(task.templates[number], task.tokenizer) for number in numbers]
     return [_with_forced(*each, task) for each in zip(begun, numbers, strict=True)]
 
 
@@ -114,7 +119,5 @@ def _with_forced(begun: Start, number: int, task: Task) -> Start:
     """What one sample starts from; forced words stand in a different order in each."""
     if not task.controls.forced:
         return begun
-    for text in task.controls.forced:
-        check_known(text, task.tokenizer)
-    words = task.tokenizer.encode_batch(list(task.controls.forced))
+    words = task.controls.forced_words(task.tokenizer)
     return with_forced(begun, words, np.random.default_rng((task.seed % 2**64, number)))

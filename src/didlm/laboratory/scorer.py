@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from didlm.generate.scorer import Answer, Recall
 from didlm.given import alignment_labels
 from didlm.laboratory.diffusion import ExactDiffusion
 from didlm.packed import Packed
@@ -22,7 +23,7 @@ class ExactScorer:
         self.vocabulary = self.outputs = diffusion.vocabulary
         self._known = set(diffusion.states)
 
-    def read(self, x_t: Packed, deleted: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """The exact rates, and as features the exact token distributions."""
         scores = torch.zeros(x_t.rows, self.vocabulary, dtype=torch.float64)
         labels = torch.from_numpy(alignment_labels(x_t.tokens.numpy(), x_t.given.numpy()))
@@ -40,7 +41,7 @@ class ExactScorer:
                         tuple(text), deleted[sequences[same]].double()
                     )
         rate = scores.sum(-1)
-        return rate.log(), (scores / rate[:, None]).log().nan_to_num(-torch.inf)
+        return Answer(rate.log(), (scores / rate[:, None]).log().nan_to_num(-torch.inf))
 
     def logits(self, features: Tensor) -> Tensor:
         """The features themselves."""
@@ -59,12 +60,11 @@ class OneSymbolScorer:
         self.log_p = lengths.double().log()
         self.log_factorial = torch.arange(len(lengths) + 2, dtype=torch.float64).add(1).lgamma()
 
-    def read(self, x_t: Packed, deleted: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """The same exact score in every gap (Eq. insertion-score)."""
         score = self._log_weight(x_t.lengths + 1, deleted) - self._log_weight(x_t.lengths, deleted)
-        return score.nan_to_num(-torch.inf)[x_t.sequence], torch.zeros(
-            x_t.rows, 1, dtype=torch.float64
-        )
+        log_rate = score.nan_to_num(-torch.inf)[x_t.sequence]
+        return Answer(log_rate, torch.zeros(x_t.rows, 1, dtype=torch.float64))
 
     def logits(self, features: Tensor) -> Tensor:
         """Certainty."""

@@ -1,45 +1,73 @@
 """Deletion-insertion diffusion, for texts of any lengths (DISE) and of one length (DICE)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from didlm._inputs import IntArray
 from didlm.alignment import insertion_targets_batch
+from didlm.data.documents import fixed_chunks
+from didlm.data.tokenizer import Tokenizer
 from didlm.deletion import delete_exactly
+from didlm.generate.samplers import SAMPLERS, Sampler
+from didlm.given import GivenText, nothing_given, random_given
 from didlm.methods.examples import Examples
-from didlm.objectives.noise import Noise, exact, simple, untouched
+from didlm.methods.method import Method
+from didlm.model.config import Heads
+from didlm.objectives.noise import Noise, evenly, exact, simple, stratified, untouched
 from didlm.packed import pack
 
-GOLDEN = (5**0.5 - 1) / 2
-
 
 @dataclass(frozen=True)
-class GivenText:
-    """What of a text is given: spans (see `didlm.given`), and whether its ends are closed too."""
-
-    spans: np.ndarray
-    starts_closed: bool = False  # nothing may be inserted before the text: a prompt
-    ends_closed: bool = False  # nothing may be inserted after it: a suffix
-
-
-@dataclass(frozen=True)
-class DID:
+class DID(Method):
     """The method: which states of a text to visit, and the exact targets there.
 
     Args:
         bos: the id of BOS.
-        fixed_length: all texts have one length; rates are normalised and the network knows no time.
+        fixed_length: how many tokens all texts have, if they have as many: rates are normalised
+            then, and the network knows no time.
         given_share: share of the training examples in which part of the text is given.
         weighting: 'bound' trains on the bound itself, 'simple' counts every state once.
         untouched_share: share of the training examples with nothing deleted, for 'bound'.
     """
 
+    name: ClassVar[str] = "did"
+    corrects: ClassVar[bool] = True
+    aligned: ClassVar[bool] = True
+
     bos: int
-    fixed_length: bool = False
+    fixed_length: int | None = None
     given_share: float = 0.0
     weighting: str = "bound"
     untouched_share: float = 0.1
+
+    @classmethod
+    def build(
+        cls, tokenizer: Tokenizer, given_share: float = 0.0, weighting: str = "bound", **_: Any
+    ) -> Self:
+        """For texts of any lengths."""
+        return cls(tokenizer.bos, given_share=given_share, weighting=weighting)
+
+    @property
+    def heads(self) -> Heads:
+        """Rates and tokens; with one length, rates relative to each other and no time."""
+        fixed = self.fixed_length is not None
+        return Heads(timed=not fixed, normalised=fixed)
+
+    @property
+    def length(self) -> int | None:
+        """How many tokens every text has, if all have as many."""
+        return self.fixed_length
+
+    @property
+    def samplers(self) -> Mapping[str, Sampler]:
+        """All that insert anywhere; with one length the default is the one that keeps to it."""
+        names = ["adaptive", "tau-leaping", "counted", "jump-chain"]
+        if self.fixed_length is not None:
+            names = ["counted", "jump-chain", "adaptive", "tau-leaping"]
+        return {name: SAMPLERS[name] for name in names}
 
     def training_examples(
         self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int
@@ -112,6 +140,8 @@ class DID:
             count_weight=np.where(opened, weight[sequence], 0.0),
             deleted=np.array([noise.deleted for noise in noises]),
             constant=weight * self._constant(targets.gap, targets.ratio, sequence, len(texts)),
+            complete=np.zeros(len(texts)),
+            complete_weight=np.zeros(len(texts)),
             number=numbers,
             offsets=offsets,
             row=targets.gap,
@@ -134,65 +164,49 @@ class DID:
         self, length: int, number: int, seed: int, rng: np.random.Generator
     ) -> Noise:
         """A draw for one example; consecutive examples spread the numbers deleted evenly."""
-        # Examples are seeded with pairs: a triple is apart from all of them.
-        start = np.random.default_rng((seed, 0, 2)).random()
-        evenly = (start + number * GOLDEN) % 1.0
+        place = evenly(seed, number)
         if self.weighting == "simple" and not (self.fixed_length and length):
-            return simple(length, rng, int(evenly * (length + 1)))
+            return simple(length, rng, int(place * (length + 1)))
         if self.weighting == "simple":  # with nothing deleted, normalised rates cost nothing
-            return replace(exact(length, rng, 1 + int(evenly * length)), weight=1.0)
+            return replace(exact(length, rng, 1 + int(place * length)), weight=1.0)
         share = 0.0 if self.fixed_length else self.untouched_share
-        if length == 0 or evenly < share:
+        if length == 0 or place < share:
             noise = untouched(length, rng)
             # A text of which nothing can be deleted has no other states.
             return noise if length == 0 else replace(noise, weight=noise.weight / share)
-        count = 1 + int((evenly - share) / (1 - share) * length)
+        count = 1 + int((place - share) / (1 - share) * length)
         noise = exact(length, rng, count)
         return replace(noise, weight=noise.weight / (1 - share))
 
     def _evaluation_noise(self, length: int, draws: int, rng: np.random.Generator) -> list[Noise]:
         noises = [] if self.fixed_length else [untouched(length, rng)]
-        if length:
-            for stratum in range(draws):
-                count = 1 + int((stratum + rng.random()) / draws * length)
-                noise = exact(length, rng, min(count, length))
-                noises.append(replace(noise, weight=noise.weight / draws))
-        return noises
+        return noises + stratified(length, draws, rng)
 
 
-def nothing_given(length: int) -> GivenText:
-    """All of a text is free."""
-    return GivenText(np.zeros(length, dtype=np.int64))
+@dataclass(frozen=True)
+class FixedDID(DID):
+    """The same for texts of one length: chunks of all documents, laid end to end."""
 
+    name: ClassVar[str] = "did-fixed"
+    writes_separators: ClassVar[bool] = True
 
-def given_prefix(length: int, given: int) -> GivenText:
-    """The first `given` tokens are a prompt."""
-    spans = np.zeros(length, dtype=np.int64)
-    spans[:given] = 1
-    return GivenText(spans, starts_closed=given > 0)
+    separator: int = 0
 
+    @classmethod
+    def build(
+        cls,
+        tokenizer: Tokenizer,
+        given_share: float = 0.0,
+        weighting: str = "bound",
+        fixed_length: int = 1024,
+        **_: Any,
+    ) -> Self:
+        """For chunks of `fixed_length` tokens."""
+        return cls(
+            tokenizer.bos, fixed_length, given_share, weighting, separator=tokenizer.separator
+        )
 
-def given_suffix(length: int, given: int) -> GivenText:
-    """The last `given` tokens are a suffix."""
-    spans = np.zeros(length, dtype=np.int64)
-    spans[length - given :] = 1
-    return GivenText(spans, ends_closed=given > 0)
-
-
-def random_given(length: int, rng: np.random.Generator) -> GivenText:
-    """A random prefix, suffix, both, or up to three spans with blanks all around."""
-    kind = rng.integers(4)
-    if kind == 0:
-        return given_prefix(length, int(rng.integers(1, length + 1)))
-    if kind == 1:
-        return given_suffix(length, int(rng.integers(1, length + 1)))
-    spans = np.zeros(length, dtype=np.int64)
-    if kind == 2:
-        first, last = np.sort(rng.integers(0, length + 1, 2))
-        spans[:first], spans[last:] = 1, 2
-        return GivenText(spans, starts_closed=first > 0, ends_closed=last < length)
-    count = int(rng.integers(1, 4))
-    cuts = np.sort(rng.integers(0, length + 1, 2 * count)).reshape(count, 2)
-    for number, (first, last) in enumerate(cuts, start=1):
-        spans[first:last] = number
-    return GivenText(spans)
+    def lay_out(self, documents: Sequence[IntArray], longest: int) -> list[IntArray]:
+        """Chunks; what is left over at the end is dropped."""
+        assert self.fixed_length is not None
+        return fixed_chunks(documents, self.fixed_length, self.separator)

@@ -4,7 +4,7 @@ Legend: S sequences, T rows (tokens and the gaps after them), K token targets, a
 loader worker. The one loss of all methods (`didlm.loss`) reads nothing else.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class Examples:
     count_weight: np.ndarray  # [T] weight of the rate of this row; 0 where the gap is closed
     deleted: np.ndarray  # [S] the probability of deletion u
     constant: np.ndarray  # [S] the part of the cost that no network changes
+    complete: np.ndarray  # [S] 1 if nothing is missing, else 0: what a stop head should say
+    complete_weight: np.ndarray  # [S] how much that counts; 0 for methods without one
     number: np.ndarray  # [S] of the example, or of the document it is a state of
     offsets: np.ndarray  # [S + 1] into the rows
     row: np.ndarray  # [K] ascending
@@ -46,6 +48,11 @@ class Examples:
         values["row"] = values["row"] - rows.start
         return Examples(**values)
 
+    def scaled(self, factor: float) -> "Examples":
+        """The same examples, all of whose costs count `factor` times as much."""
+        names = ("count", "count_weight", "constant", "complete_weight", "target")
+        return replace(self, **{name: getattr(self, name) * factor for name in names})
+
     @staticmethod
     def join(parts: list["Examples"]) -> "Examples":
         """Several sets of examples, one after the other."""
@@ -64,5 +71,7 @@ class Examples:
 
 
 _AXIS = dict.fromkeys(("tokens", "given", "open", "count", "count_weight"), "t")
-_AXIS |= dict.fromkeys(("deleted", "constant", "number", "offsets"), "s")
+_AXIS |= dict.fromkeys(
+    ("deleted", "constant", "complete", "complete_weight", "number", "offsets"), "s"
+)
 _AXIS |= dict.fromkeys(("row", "token", "target"), "k")

@@ -5,6 +5,19 @@ from difflib import get_close_matches
 
 
 @dataclass(frozen=True)
+class Heads:
+    """What a method needs its network to say; all else is the same for all methods."""
+
+    rates: bool = True  # how many tokens are missing in each gap
+    normalised: bool = False  # only relative to the other open gaps of a sequence
+    timed: bool = True  # the network is told the time
+    causal: bool = False  # a row sees only the rows before it
+    stop: bool = False  # whether a sequence is complete
+    flags: bool = True  # the network is told what is given and which gaps are open
+    marks: int = 0  # ids after the vocabulary that are read but never written, such as MASK
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Everything that fixes the shape and the meaning of a network's weights."""
 
@@ -17,7 +30,12 @@ class ModelConfig:
     norm: str = "layer"  # or "rms"
     gated: bool = False  # whether the feed-forward has a gate
     dropout: float = 0.0
-    normalised: bool = False  # rates are a distribution over the open gaps (fixed length)
+    rates: bool = True  # see `Heads`
+    normalised: bool = False
+    causal: bool = False
+    stop: bool = False
+    flags: bool = True
+    marks: int = 0
     mean_length: float = 100.0  # of the training texts: the scale of the rates at the start
 
     def __post_init__(self) -> None:
@@ -27,13 +45,20 @@ class ModelConfig:
             )
         if self.norm not in ("layer", "rms"):
             raise ValueError(f"the norm must be 'layer' or 'rms': got '{self.norm}'")
+        if not 0 < self.mean_length < float("inf"):
+            raise ValueError(f"the mean length of texts must be positive: got {self.mean_length}")
         if self.vocabulary < 1:
             raise ValueError(f"a vocabulary of {self.vocabulary} has no tokens")
 
     @property
     def padded_vocabulary(self) -> int:
         """The vocabulary rounded up to a multiple of 128: several times faster on a GPU."""
-        return -(-self.vocabulary // 128) * 128
+        return _padded(self.vocabulary)
+
+    @property
+    def symbols(self) -> int:
+        """Rows of the table of embeddings: the vocabulary and what is only read, rounded up."""
+        return _padded(self.vocabulary + self.marks)
 
 
 @dataclass(frozen=True)
@@ -48,18 +73,23 @@ class Preset:
     norm: str = "layer"
     gated: bool = False
 
-    def config(self, vocabulary: int, timed: bool) -> ModelConfig:
-        """The network of this size, told the time or not."""
+    def config(self, vocabulary: int, heads: Heads) -> ModelConfig:
+        """The network of this size for a method."""
         return ModelConfig(
             vocabulary=vocabulary,
             layers=self.layers,
             width=self.width,
             heads=self.heads,
-            feed_forward=self.feed_forward_timed if timed else self.feed_forward,
-            condition=self.width // 6 if timed else None,
+            feed_forward=self.feed_forward_timed if heads.timed else self.feed_forward,
+            condition=self.width // 6 if heads.timed else None,
             norm=self.norm,
             gated=self.gated,
-            normalised=not timed,
+            rates=heads.rates,
+            normalised=heads.normalised,
+            causal=heads.causal,
+            stop=heads.stop,
+            flags=heads.flags,
+            marks=heads.marks,
         )
 
 
@@ -73,8 +103,10 @@ PRESETS = {
 }
 
 
-def preset(name: str, vocabulary: int, timed: bool, dropout: float = 0.0) -> ModelConfig:
-    """The configuration of a named size.
+def preset(
+    name: str, vocabulary: int, heads: Heads | None = None, dropout: float = 0.0
+) -> ModelConfig:
+    """The configuration of a named size, for a method's heads.
 
     Raises:
         ValueError: for an unknown name, with the nearest known one.
@@ -83,4 +115,8 @@ def preset(name: str, vocabulary: int, timed: bool, dropout: float = 0.0) -> Mod
         near = get_close_matches(name, PRESETS, 1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(PRESETS)}"
         raise ValueError(f"there is no preset '{name}': {hint}")
-    return replace(PRESETS[name].config(vocabulary, timed), dropout=dropout)
+    return replace(PRESETS[name].config(vocabulary, heads or Heads()), dropout=dropout)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 128) * 128

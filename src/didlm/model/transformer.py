@@ -1,9 +1,10 @@
-"""The network: one bidirectional transformer over packed sequences, a rate and a token per gap.
+"""The network: one transformer over packed sequences, with the heads that a method needs.
 
 Legend: T rows of the packed batch, S sequences, D width, H heads, C channels per head.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from didlm.kernels.attention import packed_attention
 from didlm.model.config import ModelConfig
+from didlm.model.memory import Attend, Memory
 from didlm.packed import Packed
 
 TIME_FEATURES = 128
@@ -28,13 +30,14 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
         self.checkpointing = checkpointing
-        self.token_embedding = nn.Embedding(config.padded_vocabulary, config.width)
+        self.token_embedding = nn.Embedding(config.symbols, config.width)
         # For each token: is it given, and is the gap after it open?
-        self.flag_embedding = nn.Embedding(4, config.width)
+        self.flag_embedding = nn.Embedding(4, config.width) if config.flags else None
         self.time = TimeCondition(config.condition) if config.condition else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.final_norm = Norm(config, modulations=2)
-        self.rate_head = nn.Linear(config.width, 1)
+        self.rate_head = nn.Linear(config.width, 1) if config.rates else None
+        self.stop_head = nn.Linear(config.width, 1) if config.stop else None
         self.token_head = nn.Parameter(torch.empty(config.padded_vocabulary, config.width))
         self._initialise()
 
@@ -46,20 +49,39 @@ class Network(nn.Module):
             deleted: the probability of deletion u of each sequence [S]; unread without time.
             longest: no sequence has more rows than this.
         """
-        flags = 2 * (x_t.given != 0) + x_t.open
-        hidden = self.token_embedding(x_t.tokens) + self.flag_embedding(flags)
+        hidden = self.token_embedding(x_t.tokens)
+        if self.flag_embedding is not None:
+            hidden = hidden + self.flag_embedding(2 * (x_t.given != 0) + x_t.open)
         hidden = dropout(hidden, self.config.dropout, self.training)
         sequence = x_t.sequence
         position = torch.arange(x_t.rows, device=hidden.device) - x_t.offsets[:-1][sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
         condition = self.time(deleted) if self.time else None
+        attend = partial(
+            packed_attention, offsets=x_t.offsets, longest=longest, causal=self.config.causal
+        )
         for block in self.blocks:
-            arguments = (hidden, condition, sequence, rotation, x_t.offsets, longest)
+            arguments = (hidden, condition, sequence, rotation, attend)
             if self.checkpointing and self.training:
                 hidden = checkpoint(block, *arguments, use_reentrant=False)
             else:
                 hidden = block(*arguments)
         normed, _ = self.final_norm(hidden, condition, sequence)
+        return normed
+
+    def extend(self, x_t: Packed, memory: Memory) -> Tensor:
+        """Hidden states [N, D] of the rows that a causal network has not read yet.
+
+        What later rows need of them is left in the memory.
+        """
+        assert self.config.causal
+        sequence = x_t.sequence[memory.new]
+        hidden = self.token_embedding(x_t.tokens[memory.new])
+        position = memory.new - x_t.offsets[:-1][sequence]
+        rotation = rotary_angles(position, self.config.width // self.config.heads)
+        for layer, block in enumerate(self.blocks):
+            hidden = block(hidden, None, sequence, rotation, memory.attend(layer, x_t))
+        normed, _ = self.final_norm(hidden, None, sequence)
         return normed
 
     def log_rate(self, hidden: Tensor, deleted: Tensor, sequence: Tensor) -> Tensor:
@@ -68,6 +90,7 @@ class Network(nn.Module):
         Without time these are logits over the gaps of a sequence. With time they start at the prior
         of Eq. rate-prior, so that training is at the right scale from the first step.
         """
+        assert self.rate_head is not None
         output = self.rate_head(hidden).squeeze(-1)
         output = output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
         if self.config.normalised:
@@ -76,13 +99,18 @@ class Network(nn.Module):
         log_prior = (mean * u).log() - (mean * (1 - u) + 1).log()
         return output + log_prior[sequence]
 
+    def stop_logit(self, hidden: Tensor, x_t: Packed) -> Tensor:
+        """Log odds that each sequence is complete [S], read off its BOS."""
+        assert self.stop_head is not None
+        return self.stop_head(hidden[x_t.offsets[:-1]]).squeeze(-1).float()
+
     def _initialise(self) -> None:
         for name, parameter in self.named_parameters():
             if parameter.ndim > 1:
                 nn.init.normal_(parameter, std=0.02)
             if name.endswith(("attention_out.weight", "feed_forward_out.weight")):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * self.config.layers))
-            if ".modulation." in name or name.startswith("rate_head"):
+            if ".modulation." in name or name.startswith(("rate_head", "stop_head")):
                 nn.init.zeros_(parameter)
 
 
@@ -108,14 +136,13 @@ class Block(nn.Module):
         condition: Tensor | None,
         sequence: Tensor,
         rotation: tuple[Tensor, Tensor],
-        offsets: Tensor,
-        longest: int,
+        attend: Attend,
     ) -> Tensor:
         """One layer [T, D] -> [T, D]."""
         normed, gate = self.attention_norm(hidden, condition, sequence)
         query, key, value = self.attention_in(normed).unflatten(-1, (3, self.heads, -1)).unbind(1)
         query, key = rotate(query, rotation), rotate(key, rotation)
-        mixed = packed_attention(query, key, value, offsets, longest)
+        mixed = attend(query, key, value)
         hidden = hidden + gate * dropout(
             self.attention_out(mixed.flatten(1)), self.dropout, self.training
         )

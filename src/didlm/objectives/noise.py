@@ -9,11 +9,13 @@ time to tell the network, and none of the weights depends on the schedule (Eq. c
 spreads the numbers deleted evenly over a batch passes its own uniformly distributed `count`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from didlm.schedule import Schedule
+
+GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,13 @@ class Noise:
     weight: float
 
 
-def integral(schedule: Schedule, rng: np.random.Generator) -> Noise:
-    """The paper's form: t uniform, tokens deleted independently (Eq. dise).
+def integral(schedule: Schedule, rng: np.random.Generator, t: float | None = None) -> Noise:
+    """The paper's form: t uniform on (0, 1], tokens deleted independently (Eq. dise).
 
     Its variance is infinite: near t = 0 a state with something missing has a probability of about
     length * t but a weight of 1/t. Use `exact` and `untouched`.
     """
-    t = 1 - rng.random()  # never zero, where the weight is infinite
+    t = 1 - rng.random() if t is None else t  # never zero, where the weight is infinite
     return Noise(float(schedule.deleted(t)), None, float(schedule.weight(t)))
 
 
@@ -60,6 +62,22 @@ def simple(length: int, rng: np.random.Generator, count: int | None = None) -> N
     _check(length)
     count = int(rng.integers(0, length + 1)) if count is None else count
     return Noise(float(rng.beta(count + 1, length - count + 1)), count, 1.0)
+
+
+def stratified(length: int, draws: int, rng: np.random.Generator) -> list[Noise]:
+    """Draws of `exact` whose numbers deleted are spread evenly, and whose mean is their sum."""
+    noises = []
+    for stratum in range(draws if length else 0):
+        count = 1 + int((stratum + rng.random()) / draws * length)
+        noise = exact(length, rng, min(count, length))
+        noises.append(replace(noise, weight=noise.weight / draws))
+    return noises
+
+
+def evenly(seed: int, number: int) -> float:
+    """A number in [0, 1) for each example: uniform, and consecutive examples spread evenly."""
+    # Examples are seeded with pairs: a triple is apart from all of them.
+    return float((np.random.default_rng((seed, 0, 2)).random() + number * GOLDEN) % 1.0)
 
 
 def _check(length: int) -> None:

@@ -35,7 +35,7 @@ def dse(
     The arguments are those of `dise`, and `group` [K] from `didlm.alignment.result_groups`.
     """
     log_rate, log_score = _scores(log_rate, log_prob, row, ratio, x_t)
-    log_score = _log_group_mean(log_score, group)
+    log_score = log_group_mean(log_score, group)
     return _rates_cost(log_rate, x_t) + _targets_cost(log_score, row, ratio, x_t, poisson=True)
 
 
@@ -97,7 +97,8 @@ def _times(ratio: Tensor, log_score: Tensor) -> Tensor:
     return ratio * log_score.masked_fill(ratio == 0, 0)
 
 
-def _log_group_mean(log_score: Tensor, group: Tensor) -> Tensor:
+def log_group_mean(log_score: Tensor, group: Tensor) -> Tensor:
+    """The log of the mean score of the group that each target is in [K] (Eq. dse)."""
     groups = int(group.max()) + 1 if group.numel() else 0
     size = _sum_by(torch.ones_like(log_score), group, groups)
     return (_log_sum_exp(log_score, group, groups) - size.log())[group]

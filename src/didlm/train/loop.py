@@ -14,8 +14,9 @@ from didlm.data.batch import Batch
 from didlm.data.loader import Loader, budget_for
 from didlm.evaluate.bound import Bound, likelihood_bound
 from didlm.files import write_text
+from didlm.given import given_prefix
 from didlm.loss import batch_loss
-from didlm.methods.did import given_prefix
+from didlm.methods.method import Method
 from didlm.model.config import preset
 from didlm.model.transformer import Network
 from didlm.pretrained import DTYPES, Model, check_device
@@ -59,8 +60,7 @@ def train(settings: Settings, folder: Path) -> Model:
         network,
         prepared.tokenizer,
         prepared.method,
-        settings.fixed_length if settings.fixed else None,
-        settings.fixed_length if settings.fixed else settings.max_length,
+        prepared.method.length or settings.max_length,
     )
     optimisers = make_optimisers(network, settings)
     average = MovingAverage(network, settings.average)
@@ -126,7 +126,7 @@ def train(settings: Settings, folder: Path) -> Model:
                 average.swap(network)
                 with _autocast(settings, device):
                     metrics = validation_metrics(validate(model, prepared, settings), prepared)
-                reporter.validation(step, metrics, _sentence(metrics))
+                reporter.validation(step, metrics, _sentence(metrics, prepared.method))
                 if metrics["nats_per_document"] < best:
                     best = metrics["nats_per_document"]
                     model.save_pretrained(folder, model_card(settings, prepared, metrics))
@@ -154,10 +154,10 @@ def validate(model: Model, prepared: Prepared, settings: Settings) -> Validation
         )
 
     conditional = None
-    if settings.given_share > 0:
+    if settings.given_share > 0 and model.method.bounded:
         lengths = [len(prepared.valid[number]) for number in range(len(prepared.valid))]
         conditional = bound(givens=[given_prefix(length, length // 2) for length in lengths])
-    return Validation(bound(), conditional)
+    return Validation(bound(validating=True), conditional)
 
 
 def validation_metrics(validation: Validation, prepared: Prepared) -> dict[str, float]:
@@ -231,7 +231,7 @@ def _autocast(settings: Settings, device: torch.device) -> contextlib.AbstractCo
 
 def _network(settings: Settings, prepared: Prepared) -> Network:
     config = preset(
-        settings.preset, prepared.tokenizer.vocabulary, not settings.fixed, settings.dropout
+        settings.preset, prepared.tokenizer.vocabulary, prepared.method.heads, settings.dropout
     )
     config = replace(config, mean_length=prepared.train.mean_length)
     return Network(config, settings.checkpointing)
@@ -259,9 +259,10 @@ def _write_samples(model: Model, folder: Path, settings: Settings, step: int) ->
         write_text(folder / "samples" / f"{step:08d}.txt", "\n\n".join(map(str, samples)) + "\n")
 
 
-def _sentence(metrics: dict[str, float]) -> str:
+def _sentence(metrics: dict[str, float], method: Method) -> str:
+    what = "exact" if method.exact else "bound" if method.bounded else "loss"
     sentence = (
-        f"bound {metrics['nats_per_document']:.2f} ± {metrics['stderr']:.2f} nats per document, "
+        f"{what} {metrics['nats_per_document']:.2f} ± {metrics['stderr']:.2f} nats per document, "
         f"{metrics['nats_per_token']:.3f} per token, {metrics['bits_per_byte']:.3f} bits per byte"
     )
     if "conditional_nats_per_token" in metrics:

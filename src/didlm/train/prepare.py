@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from didlm.data import stories
-from didlm.data.documents import fixed_chunks, read_documents, split_by_hash
+from didlm.data.documents import read_documents, split_by_hash
 from didlm.data.loader import Corpus
 from didlm.data.tokenizer import Tokenizer
-from didlm.methods.did import DID
+from didlm.methods.method import Method
+from didlm.methods.registry import find_method
 from didlm.train.settings import Settings
 
 EMBEDDED_STORIES = 20_000
@@ -22,7 +23,7 @@ class Prepared:
     valid_bytes: int  # of the text of the validation documents
     cut: int  # training documents that were longer than they may be
     tokenizer: Tokenizer
-    method: DID
+    method: Method
 
 
 def prepare(settings: Settings) -> Prepared:
@@ -36,16 +37,21 @@ def prepare(settings: Settings) -> Prepared:
         tokenizer = Tokenizer.load(Path(settings.tokenizer))
     else:
         tokenizer = Tokenizer.train_bpe(train, settings.vocabulary)
-    train_corpus, cut = _corpus("training", train, tokenizer, settings)
-    valid_corpus, _ = _corpus("validation", valid, tokenizer, settings)
-    valid_corpus = valid_corpus.first(settings.valid_documents)
-    kept = [tokenizer.decode(valid_corpus[number]) for number in range(len(valid_corpus))]
-    method = DID(
-        bos=tokenizer.bos,
-        fixed_length=settings.fixed,
+    method = find_method(settings.method).build(
+        tokenizer,
         given_share=settings.given_share,
         weighting=settings.weighting,
+        fixed_length=settings.fixed_length,
+        padding=settings.padding,
+        form=settings.form,
     )
+    train_corpus, cut = _corpus("training", train, tokenizer, method, settings)
+    valid_corpus, _ = _corpus("validation", valid, tokenizer, method, settings)
+    valid_corpus = valid_corpus.first(settings.valid_documents)
+    kept = []
+    for number in range(len(valid_corpus)):
+        text = valid_corpus[number]
+        kept.append(tokenizer.decode(text[: method.finish(text)]))
     return Prepared(
         train=train_corpus,
         valid=valid_corpus,
@@ -72,7 +78,7 @@ def _documents(settings: Settings) -> tuple[list[str], list[str]]:
         return documents, read_documents(Path(settings.valid), settings.separator, settings.column)
     if len(documents) > 1:
         return split_by_hash(documents, fraction)
-    if settings.fixed and 0 < fraction < 1:
+    if _fixed(settings) and 0 < fraction < 1:
         # A book, say: its end is for validation.
         end = round(len(documents[0]) * (1 - fraction))
         return [documents[0][:end]], [documents[0][end:]]
@@ -82,18 +88,23 @@ def _documents(settings: Settings) -> tuple[list[str], list[str]]:
     )
 
 
+def _fixed(settings: Settings) -> bool:
+    """Whether documents are laid end to end and cut into chunks."""
+    return settings.method == "did-fixed" or (settings.method == "radd" and not settings.padding)
+
+
 def _corpus(
-    side: str, documents: list[str], tokenizer: Tokenizer, settings: Settings
+    side: str, documents: list[str], tokenizer: Tokenizer, method: Method, settings: Settings
 ) -> tuple[Corpus, int]:
     """The documents as ids, and how many of them had to be cut."""
     tokens = tokenizer.encode_batch(documents)
-    if settings.fixed:
-        try:
-            chunks = fixed_chunks(tokens, settings.fixed_length, tokenizer.separator)
-        except ValueError as error:
-            raise ValueError(f"{side} data: {error} (the setting is fixed_length)") from None
-        return Corpus.of(chunks), 0
-    corpus = Corpus.of([document[: settings.max_length] for document in tokens])
+    try:
+        texts = method.lay_out(tokens, settings.max_length)
+    except ValueError as error:
+        raise ValueError(f"{side} data: {error} (the setting is fixed_length)") from None
+    corpus = Corpus.of(texts)
     if not len(corpus.tokens):
         raise ValueError(f"the {side} data have no tokens")
-    return corpus, sum(len(document) > settings.max_length for document in tokens)
+    longest = settings.padding or settings.max_length
+    cut = 0 if _fixed(settings) else sum(len(document) > longest for document in tokens)
+    return corpus, cut

@@ -8,7 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-METHODS = ("did", "did-fixed")
+from didlm.methods.registry import find_method
+
 PRECISIONS = ("fp32", "bf16", "fp16")
 WEIGHTINGS = ("bound", "simple")
 
@@ -18,7 +19,7 @@ class Settings:
     """A training run. Every field can be set by a recipe and by `--set name=value`."""
 
     # what
-    method: str = "did"
+    method: str = "did"  # or did-fixed, radd, ilm, ar, or one that another package brings
     preset: str = "tiny"
     data: str = ""  # a .txt or .jsonl file; empty for the embedded stories
     valid: str = "0.05"  # a file, or the fraction of the documents to split off
@@ -27,7 +28,9 @@ class Settings:
     column: str = "text"  # of .jsonl files
     separator: str = "<|endoftext|>"  # between the documents of .txt files
     max_length: int = 1024  # documents are cut to so many tokens
-    fixed_length: int = 1024  # tokens in each chunk, for did-fixed
+    fixed_length: int = 1024  # tokens in each chunk, for did-fixed and radd
+    padding: int = 0  # for radd: pad documents to so many tokens instead of cutting chunks
+    form: str = "k"  # of radd's loss: t, lambda or k
     # how
     steps: int = 1000
     batch: int = 64  # documents per optimiser step
@@ -62,7 +65,7 @@ class Settings:
     bad_steps: int = 5  # non-finite steps in a row that end the run
 
     def __post_init__(self) -> None:
-        _one_of("method", self.method, METHODS)
+        find_method(self.method)
         _one_of("precision", self.precision, PRECISIONS)
         _one_of("weighting", self.weighting, WEIGHTINGS)
         _one_of("optimiser", self.optimiser, ("adamw", "muon"))
@@ -83,7 +86,7 @@ class Settings:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
-        for name in ("samples", "workers", "warmup", "seed", "weight_decay"):
+        for name in ("samples", "workers", "warmup", "seed", "weight_decay", "padding"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: got {getattr(self, name)}")
         for name in ("dropout", "given_share", "decay"):
@@ -101,11 +104,6 @@ class Settings:
             raise ValueError(
                 f"batch {self.batch} cannot be divided into {self.accumulate} equal parts"
             )
-
-    @property
-    def fixed(self) -> bool:
-        """Whether all texts have one length."""
-        return self.method == "did-fixed"
 
     def changed(self, values: Mapping[str, Any]) -> "Settings":
         """The settings with some replaced; text is read as the field's type.

@@ -1,0 +1,115 @@
+"""How well a model predicts documents: its likelihood, or the bound on it, with honest errors."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from didlm.data.loader import Corpus, budget_for
+from didlm.evaluate.bound import likelihood_bound
+from didlm.pretrained import Model
+
+REPLICATES = 32  # independent estimates with the same documents
+BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """-log p of documents in nats: exact, or an upper bound on it."""
+
+    method: str
+    exact: bool
+    nats: np.ndarray  # [R, documents] in each replicate
+    tight_nats: np.ndarray | None  # the same by the tighter bound, if there is one (Eq. dse)
+    tokens: int
+    bytes: int
+    cut: int  # documents of which only the beginning is scored
+    variable_length: bool  # whether texts are whole documents, and their ends are paid for
+
+    @property
+    def nats_per_token(self) -> float:
+        """Over all documents; ending a document of free length is paid for too."""
+        return float(self.nats.sum(1).mean() / self.tokens)
+
+    @property
+    def stderr(self) -> float:
+        """Of `nats_per_token`, from the noise alone: the documents are what they are."""
+        if len(self.nats) < 2:
+            return 0.0
+        return float(self.nats.sum(1).std(ddof=1) / math.sqrt(len(self.nats)) / self.tokens)
+
+    @property
+    def stderr_documents(self) -> float:
+        """Of `nats_per_token`, from the choice of the documents, each counted by its tokens."""
+        each = self.nats.mean(0)
+        if len(each) < 2:
+            return float("nan")
+        return float(each.std(ddof=1) * math.sqrt(len(each)) / self.tokens)
+
+    def summary(self) -> dict[str, object]:
+        """What is written as JSON; bounds are called bounds."""
+        per_token = self.nats_per_token
+        summary: dict[str, object] = {
+            "method": self.method,
+            "kind": "exact" if self.exact else "bound",
+            "lengths": "variable" if self.variable_length else "fixed",
+            "bits_per_byte": per_token * self.tokens / self.bytes / math.log(2),
+            "nats_per_token": per_token,
+            "perplexity": math.exp(per_token),
+            "stderr": self.stderr,
+            "stderr_documents": self.stderr_documents,
+            "nats_per_document": float(self.nats.mean()),
+            "documents": self.nats.shape[1],
+            "documents_cut": self.cut,
+            "tokens": self.tokens,
+            "bytes": self.bytes,
+        }
+        if self.tight_nats is not None:
+            tight = float(self.tight_nats.sum(1).mean() / self.tokens)
+            summary["nats_per_token_dse"] = tight
+        return summary
+
+
+def evaluate(model: Model, documents: list[str], draws: int = 1, seed: int = 0) -> Likelihood:
+    """Estimate the likelihood bound of documents, or compute their exact likelihood.
+
+    Args:
+        model: the model.
+        documents: their texts.
+        draws: states to visit of each document in each replicate, of which there are 32.
+        seed: of the noise.
+
+    Raises:
+        ValueError: if there is nothing to score, or the method has no bound.
+    """
+    if draws < 1:
+        raise ValueError(f"a bound takes at least one draw: got {draws}")
+    method, tokenizer = model.method, model.tokenizer
+    tokens = tokenizer.encode_batch(documents)
+    corpus = Corpus.of(method.lay_out(tokens, model.longest))
+    if not len(corpus.tokens):
+        raise ValueError("there are no tokens to score")
+    budget = budget_for(corpus, min(BATCH, len(corpus)))
+    replicates = 1 if method.exact else REPLICATES
+    bounds = [
+        likelihood_bound(model.network, method, corpus, budget, draws, seed + replicate)
+        for replicate in range(replicates)
+    ]
+    scored = [corpus[number] for number in range(len(corpus))]
+    scored = [text[: method.finish(text)] for text in scored]
+    cut = sum(len(text) > model.longest for text in tokens) if method.variable_length else 0
+    if cut or not method.variable_length:  # what is scored is not the whole of the documents
+        size = sum(len(tokenizer.decode(text).encode()) for text in scored)
+    else:
+        size = sum(len(text.encode()) for text in documents)
+    tight = [bound.tight for bound in bounds if bound.tight is not None]
+    return Likelihood(
+        method=method.name,
+        exact=method.exact,
+        nats=np.stack([bound.nats for bound in bounds]),
+        tight_nats=np.stack(tight) if tight else None,
+        tokens=sum(len(text) for text in scored),
+        bytes=size,
+        cut=cut,
+        variable_length=method.variable_length,
+    )

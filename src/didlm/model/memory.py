@@ -1,0 +1,38 @@
+"""What a causal network remembers of the rows it has read: their keys and values in every layer.
+
+Legend: T rows of the packed batch, N rows not read yet, L layers, D width, H heads, C channels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from didlm.kernels.attention import packed_attention
+from didlm.packed import Packed
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # query, key, value -> mixture, all [., H, C]
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Keys and values of all rows; those of the rows that are read now are filled in."""
+
+    states: Tensor  # [T, L, 2, D], keys and values; anything at rows not read yet
+    new: Tensor  # [N] rows to be read now: the last ones of their sequences, in rising order
+
+    def attend(self, layer: int, x_t: Packed) -> Attend:
+        """Attention of the new rows to all rows before them, in one layer."""
+        asking = torch.searchsorted(self.new, x_t.offsets)
+        longest = int(x_t.lengths.max()) + 1
+
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            self.states[self.new, layer, 0] = key.flatten(1).to(self.states.dtype)
+            self.states[self.new, layer, 1] = value.flatten(1).to(self.states.dtype)
+            keys, values = self.states[:, layer].unflatten(-1, key.shape[1:]).unbind(1)
+            return packed_attention(
+                query, keys, values, x_t.offsets, longest, causal=True, query_offsets=asking
+            )
+
+        return attend

@@ -1,0 +1,158 @@
+"""Evaluation: bounds against the truth, and errors that are honest."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from didlm.cli import app
+from didlm.data.loader import Corpus, budget_for
+from didlm.data.tokenizer import Tokenizer
+from didlm.evaluate.bound import likelihood_bound
+from didlm.evaluate.likelihood import REPLICATES, evaluate
+from didlm.evaluate.paths import path_bound
+from didlm.methods.did import FixedDID
+from didlm.methods.registry import OURS
+from didlm.packed import pack
+from test_methods import TEXT, model_for, network_for
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train_bpe([TEXT] * 3, 280)
+
+
+DOCUMENTS = [TEXT.strip(), "the dog saw a cat.", "a dog and a cat and the cat", "the cat"] * 3
+
+
+class TestPaths:
+    LENGTH, VOCABULARY = 3, 3
+
+    def model(self):
+        method = FixedDID(bos=0, fixed_length=self.LENGTH)
+        return network_for(method, self.VOCABULARY), method
+
+    @torch.no_grad()
+    def truth(self, network, text: tuple[int, ...]) -> float:
+        """p(text), summed over all ways of inserting one token after the other."""
+        chance = {(): 1.0}
+        for size in range(self.LENGTH):
+            following: dict[tuple[int, ...], float] = {}
+            states = list(chance)
+            x_t = pack([list(state) for state in states], bos=0)
+            none = torch.zeros(len(states))
+            hidden = network(x_t, none, size + 1)
+            rates = network.log_rate(hidden, none, x_t.sequence).view(len(states), size + 1)
+            logits = (hidden @ network.token_head.T)[:, : self.VOCABULARY]
+            joint = rates.softmax(-1)[..., None] * logits.softmax(-1).view(
+                len(states), size + 1, self.VOCABULARY
+            )
+            for number, state in enumerate(states):
+                for gap, token in itertools.product(range(size + 1), range(self.VOCABULARY)):
+                    result = (*state[:gap], token, *state[gap:])
+                    share = chance[state] * float(joint[number, gap, token])
+                    following[result] = following.get(result, 0.0) + share
+            chance = following
+        assert sum(chance.values()) == pytest.approx(1, abs=1e-5)
+        return chance[text]
+
+    def test_the_bound_lies_above_the_truth_and_falls_with_the_number_of_paths(self) -> None:
+        network, method = self.model()
+        for text in [(1, 1, 1), (1, 2, 1), (2, 2, 1)]:
+            truth = -math.log(self.truth(network, text))
+            means = []
+            for paths, repeats in ((1, 400), (4, 150), (64, 30)):
+                rng = np.random.default_rng(paths)
+                bounds = [
+                    path_bound(network, method, np.array(text), paths, rng) for _ in range(repeats)
+                ]
+                error = np.std(bounds) / math.sqrt(repeats)
+                assert np.mean(bounds) > truth - 4 * error - 1e-6
+                means.append(np.mean(bounds))
+            assert means[2] == pytest.approx(truth, abs=0.02)
+            assert means[0] >= means[1] - 1e-6
+            assert means[1] >= means[2] - 5e-3
+
+    def test_one_path_is_no_worse_than_the_plain_bound(self) -> None:
+        network, method = self.model()
+        corpus = Corpus.of([np.array([1, 2, 1])] * 300)
+        plain = likelihood_bound(network, method, corpus, budget_for(corpus, 64), draws=3)
+        rng = np.random.default_rng(0)
+        one = [path_bound(network, method, np.array([1, 2, 1]), 1, rng) for _ in range(300)]
+        assert plain.tight is not None
+        error = plain.nats.std() / math.sqrt(300) + np.std(one) / math.sqrt(300)
+        assert plain.tight.mean() < plain.nats.mean()
+        assert np.mean(one) == pytest.approx(plain.tight.mean(), abs=4 * error)
+
+    def test_models_of_any_length_have_none(self, tokenizer) -> None:
+        model = model_for("did", tokenizer)
+        rng = np.random.default_rng(0)
+        with pytest.raises(ValueError, match="fixed-length"):
+            path_bound(model.network, model.method, np.array([1]), 1, rng)
+
+
+class TestLikelihood:
+    @pytest.mark.parametrize("name", [name for name in OURS if name != "ilm"])
+    def test_counts_match_the_documents(self, name, tokenizer) -> None:
+        result = evaluate(model_for(name, tokenizer, padding=30), DOCUMENTS)
+        summary = result.summary()
+        assert summary["method"] == name
+        assert summary["kind"] == ("exact" if name == "ar" else "bound")
+        if result.variable_length:
+            assert result.tokens == sum(len(tokenizer.encode(text)) for text in DOCUMENTS)
+            assert result.bytes == sum(len(text.encode()) for text in DOCUMENTS)
+            assert summary["documents"] == len(DOCUMENTS)
+        assert summary["perplexity"] == pytest.approx(math.exp(result.nats_per_token))
+        bits = result.nats.sum(1).mean() / math.log(2) / result.bytes
+        assert summary["bits_per_byte"] == pytest.approx(bits)
+
+    def test_the_tighter_bound_is_tighter(self, tokenizer) -> None:
+        summary = evaluate(model_for("did", tokenizer), ["a a a a cat cat"]).summary()
+        assert summary["nats_per_token_dse"] < summary["nats_per_token"]
+
+    @pytest.mark.parametrize("name", ["did", "radd"])
+    def test_the_standard_error_of_the_noise_is_honest(self, name, tokenizer) -> None:
+        model = model_for(name, tokenizer, padding=20)
+        if model.network.rate_head is not None:  # as wild as it is, its rates have heavy tails
+            model.network.rate_head.weight.data.mul_(0.05)
+        documents = [text[:24] for text in DOCUMENTS[:4]]
+        runs = [evaluate(model, documents, seed=REPLICATES * run) for run in range(200)]
+        means = np.array([run.nats_per_token for run in runs])
+        z = (means - means.mean()) / np.array([run.stderr for run in runs])
+        assert 0.75 < z.var() < 1.35
+
+    def test_an_exact_likelihood_has_no_noise(self, tokenizer) -> None:
+        result = evaluate(model_for("ar", tokenizer), DOCUMENTS)
+        assert result.stderr == 0
+        assert result.stderr_documents > 0
+
+    def test_no_bound_no_figures(self, tokenizer) -> None:
+        with pytest.raises(ValueError, match="'ilm' has no bound"):
+            evaluate(model_for("ilm", tokenizer), DOCUMENTS)
+
+
+class TestCommand:
+    def run(self, *arguments: object) -> object:
+        return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
+
+    def test_figures_are_shown_and_written(self, tokenizer, tmp_path) -> None:
+        model_for("did", tokenizer).save_pretrained(tmp_path / "model")
+        data = tmp_path / "data.jsonl"
+        data.write_text("".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS))
+        out = tmp_path / "figures.json"
+        result = self.run("--model", tmp_path / "model", "--data", data, "--json", out)
+        assert result.exit_code == 0, result.output
+        assert "upper bound" in result.stdout
+        figures = json.loads(out.read_text())
+        wanted = {"method", "bits_per_byte", "nats_per_token", "perplexity", "stderr"}
+        assert wanted | {"documents", "tokens", "bytes"} <= set(figures)
+
+    def test_an_empty_file_is_refused(self, tokenizer, tmp_path) -> None:
+        model_for("did", tokenizer).save_pretrained(tmp_path / "model")
+        (tmp_path / "empty.txt").write_text("")
+        result = self.run("--model", tmp_path / "model", "--data", tmp_path / "empty.txt")
+        assert "is empty" in str(result.exception)
