@@ -54,6 +54,8 @@ lint: setup
 bench: setup
 	$(BIN)/python benchmarks/alignment.py
 	$(BIN)/python benchmarks/token_loss.py
+	$(BIN)/python benchmarks/samplers.py
+	$(BIN)/python benchmarks/sampling.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
