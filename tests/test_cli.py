@@ -53,7 +53,10 @@ def test_align_shows_targets() -> None:
         (["train", "--out", "x", "--set", "steps"], "--set takes NAME=VALUE: got 'steps'"),
         (["train", "--out", "x", "--recipe", "cake"], "'cake' is neither a recipe"),
         (["train", "--out", "x", "--device", "abacus"], "there is no device 'abacus'"),
-        (["train", "--out", "x", "--method", "gan"], "there is no method 'gan': known are did, did-fixed"),
+        (
+            ["train", "--out", "x", "--method", "gan"],
+            "there is no method 'gan': known are did, did-fixed",
+        ),
         (["train", "--out", "x", "--seed", "-1"], "seed must not be negative: got -1"),
         (["train", "--out", "x", "--set", "average=1"], "average must be at least 0 and below 1"),
         (["train", "--out", "x", "--valid", "0.1"], "valid goes with data"),

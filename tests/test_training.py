@@ -14,6 +14,7 @@ from didlm.data.loader import Corpus, budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
 from didlm.methods.did import DID
+from didlm.methods.registry import OURS
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
 from didlm.pretrained import FORMAT, Model, load
@@ -57,7 +58,7 @@ def quick(data: Path, **changes) -> Settings:
     )
 
 
-@pytest.mark.parametrize("method", ["did", "did-fixed"])
+@pytest.mark.parametrize("method", OURS)
 def test_a_run_leaves_a_model_that_writes_and_a_full_record(corpus_file, tmp_path, method) -> None:
     out = tmp_path / "run"
     model = train(quick(corpus_file, method=method), out)
@@ -69,16 +70,29 @@ def test_a_run_leaves_a_model_that_writes_and_a_full_record(corpus_file, tmp_pat
     validations = [m for m in metrics if m["kind"] == "valid"]
     assert [m["step"] for m in validations] == [3, 6]
     assert all(math.isfinite(m["nats_per_document"]) for m in validations)
-    assert all("conditional_nats_per_token" in m for m in validations)
+    bounded = model.method.bounded
+    assert all(("conditional_nats_per_token" in m) == bounded for m in validations)
+    assert all(("bits_per_byte" in m) == bounded for m in validations)
     assert len(list((out / "samples").glob("*.txt"))) == 2
     run = json.loads((out / "run.json").read_text())
     assert run["settings"]["method"] == method
     assert run["versions"]["torch"] == torch.__version__
-    assert "bits per byte" in (out / "README.md").read_text()
+    card = (out / "README.md").read_text()
+    assert ("bits per byte" in card) == bounded
+    assert ("| loss on unseen documents" in card) == (not bounded)
     again = didlm.load(out)
     assert texts(again) == texts(model)
-    if method == "did-fixed":
-        assert again.length == 16
+    assert again.length == (16 if method in ("did-fixed", "radd") else None)
+
+
+def test_padding_counts_in_the_cost_but_not_as_tokens(corpus_file, tmp_path) -> None:
+    train(quick(corpus_file, method="radd", padding=40), tmp_path / "run")
+    *_, last = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    tokens = last["nats_per_document"] / last["nats_per_token"]  # of a document, on average
+    model = didlm.load(tmp_path / "run")
+    documents = read_documents(corpus_file)
+    lengths = [len(model.tokenizer.encode(text)) for text in documents]
+    assert min(lengths) < tokens < max(lengths) < 40
 
 
 def test_equal_seeds_train_equal_models(corpus_file, tmp_path) -> None:

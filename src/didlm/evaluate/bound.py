@@ -95,8 +95,16 @@ def likelihood_bound(
             costs = costs + _by_grouping(loss, batch, examples)
             np.add.at(tight, examples.number, costs.cpu().double().numpy())
     network.train(was_training)
-    free = len(corpus.tokens) - sum(int((given.spans != 0).sum()) for given in givens or ())
-    return Bound(nats, free, tight if method.aligned else None)
+    return Bound(nats, _free(method, corpus, givens), tight if method.aligned else None)
+
+
+def _free(method: Method, corpus: Corpus, givens: Sequence[GivenText] | None) -> int:
+    """How many tokens are scored: neither given ones nor padding."""
+    lengths = [method.finish(corpus[number]) for number in range(len(corpus))]
+    if givens is None:
+        return sum(lengths)
+    pairs = zip(givens, lengths, strict=True)
+    return sum(int((given.spans[:length] == 0).sum()) for given, length in pairs)
 
 
 def _by_grouping(loss: Loss, batch: Batch, examples: Examples) -> Tensor:

@@ -163,12 +163,10 @@ def validate(model: Model, prepared: Prepared, settings: Settings) -> Validation
 def validation_metrics(validation: Validation, prepared: Prepared) -> dict[str, float]:
     """The figures to report and record."""
     bound = validation.bound
-    metrics = {
-        "nats_per_document": bound.nats_per_document,
-        "nats_per_token": bound.nats_per_token,
-        "bits_per_byte": bound.bits_per_byte(prepared.valid_bytes),
-        "stderr": bound.standard_error,
-    }
+    metrics = {"nats_per_document": bound.nats_per_document, "stderr": bound.standard_error}
+    if prepared.method.bounded:
+        metrics["nats_per_token"] = bound.nats_per_token
+        metrics["bits_per_byte"] = bound.bits_per_byte(prepared.valid_bytes)
     if validation.conditional:
         metrics["conditional_nats_per_token"] = validation.conditional.nats_per_token
     return metrics
@@ -262,9 +260,11 @@ def _write_samples(model: Model, folder: Path, settings: Settings, step: int) ->
 def _sentence(metrics: dict[str, float], method: Method) -> str:
     what = "exact" if method.exact else "bound" if method.bounded else "loss"
     sentence = (
-        f"{what} {metrics['nats_per_document']:.2f} ± {metrics['stderr']:.2f} nats per document, "
-        f"{metrics['nats_per_token']:.3f} per token, {metrics['bits_per_byte']:.3f} bits per byte"
+        f"{what} {metrics['nats_per_document']:.2f} ± {metrics['stderr']:.2f} nats per document"
     )
+    if method.bounded:
+        per_token, per_byte = metrics["nats_per_token"], metrics["bits_per_byte"]
+        sentence += f", {per_token:.3f} per token, {per_byte:.3f} bits per byte"
     if "conditional_nats_per_token" in metrics:
         half = metrics["conditional_nats_per_token"]
         sentence += f"; second halves given the first {half:.3f} nats per token"

@@ -18,6 +18,14 @@ from didlm.files import write_text
 from didlm.train.prepare import Prepared
 from didlm.train.settings import Settings
 
+TITLES = {
+    "did": "A deletion-insertion diffusion language model",
+    "did-fixed": "A deletion-insertion diffusion language model",
+    "radd": "A masked diffusion language model",
+    "ilm": "An insertion language model",
+    "ar": "An autoregressive language model",
+}
+
 
 def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: Prepared) -> None:
     """Write run.json: everything needed to do the same again, and to know where it was done."""
@@ -59,21 +67,24 @@ def model_card(settings: Settings, prepared: Prepared, metrics: dict[str, float]
         "tags: [diffusion, insertion, text-generation]",
         "---",
         "",
-        "# A deletion-insertion diffusion language model",
+        f"# {TITLES.get(prepared.method.name, 'A language model')}",
         "",
         f"Trained by didlm {didlm.__version__} on {data}: {len(prepared.train):,} documents, "
         f"{len(prepared.train.tokens):,} tokens, vocabulary {prepared.tokenizer.vocabulary:,}.",
         "",
     ]
     if metrics:
+        method = prepared.method
+        what = "-log p, exact," if method.exact else "bound" if method.bounded else "loss"
         lines += [
-            "| bound on unseen documents | |",
+            f"| {what} on unseen documents | |",
             "|---|---|",
             f"| nats per document | {metrics['nats_per_document']:.3f} ± {metrics['stderr']:.3f} |",
-            f"| nats per token | {metrics['nats_per_token']:.4f} |",
-            f"| bits per byte | {metrics['bits_per_byte']:.4f} |",
-            "",
         ]
+        for name in ("nats_per_token", "bits_per_byte"):
+            if name in metrics:
+                lines.append(f"| {name.replace('_', ' ')} | {metrics[name]:.4f} |")
+        lines.append("")
     lines += [
         "```python",
         "import didlm",
