@@ -11,6 +11,7 @@ from didlm.pretrained import Model
 
 REPLICATES = 32  # independent estimates with the same documents
 BATCH = 64
+AT_ONCE = 2048  # documents in one go
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,17 +87,18 @@ def evaluate(model: Model, documents: list[str], draws: int = 1, seed: int = 0) 
         raise ValueError(f"a bound takes at least one draw: got {draws}")
     method, tokenizer = model.method, model.tokenizer
     tokens = tokenizer.encode_batch(documents)
-    corpus = Corpus.of(method.lay_out(tokens, model.longest))
-    if not len(corpus.tokens):
+    texts = method.lay_out(tokens, model.longest)
+    scored = [text[: method.finish(text)] for text in texts]
+    if not any(map(len, texts)):
         raise ValueError("there are no tokens to score")
-    budget = budget_for(corpus, min(BATCH, len(corpus)))
     replicates = 1 if method.exact else REPLICATES
-    bounds = [
-        likelihood_bound(model.network, method, corpus, budget, draws, seed + replicate)
-        for replicate in range(replicates)
-    ]
-    scored = [corpus[number] for number in range(len(corpus))]
-    scored = [text[: method.finish(text)] for text in scored]
+    # Few documents are repeated, each time with noise of its own, so that batches are full.
+    at_once = min(replicates, max(1, AT_ONCE // len(texts)))
+    bounds = []
+    for first in range(0, replicates, at_once):
+        corpus = Corpus.of(texts * min(at_once, replicates - first))
+        budget = budget_for(corpus, min(BATCH, len(corpus)))
+        bounds.append(likelihood_bound(model.network, method, corpus, budget, draws, seed + first))
     cut = sum(len(text) > model.longest for text in tokens) if method.variable_length else 0
     if cut or not method.variable_length:  # what is scored is not the whole of the documents
         size = sum(len(tokenizer.decode(text).encode()) for text in scored)
@@ -106,8 +108,8 @@ def evaluate(model: Model, documents: list[str], draws: int = 1, seed: int = 0) 
     return Likelihood(
         method=method.name,
         exact=method.exact,
-        nats=np.stack([bound.nats for bound in bounds]),
-        tight_nats=np.stack(tight) if tight else None,
+        nats=np.concatenate([bound.nats for bound in bounds]).reshape(replicates, -1),
+        tight_nats=np.concatenate(tight).reshape(replicates, -1) if tight else None,
         tokens=sum(len(text) for text in scored),
         bytes=size,
         cut=cut,
