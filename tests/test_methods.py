@@ -250,6 +250,11 @@ class TestAR:
         end = float(batch_loss(model.network, batch).log_prob[-1])
         assert whole == pytest.approx(first - end + rest, rel=1e-5)
 
+    def test_ending_is_paid_for_even_if_all_else_is_given(self, tokenizer) -> None:
+        model = model_for("ar", tokenizer)
+        assert model.score("").log_likelihood < 0
+        assert model.score("a cat", given="a cat[...]").log_likelihood < 0
+
     def test_only_a_beginning_can_be_given(self) -> None:
         with pytest.raises(ValueError, match="a beginning, and nothing else"):
             AR(0, 1).evaluation_examples([np.array([2, 3])], [0], 0, 1, [given_suffix(2, 1)])

@@ -168,4 +168,4 @@ def budget_for(corpus: Corpus, sequences: int) -> Budget:
     """
     tokens = int(1.25 * sequences * corpus.mean_length) + 2 * corpus.longest
     rows = tokens + sequences
-    return Budget(sequences=sequences, rows=rows, target_rows=rows, targets=2 * tokens)
+    return Budget(sequences=sequences, rows=rows, target_rows=rows, targets=2 * rows)

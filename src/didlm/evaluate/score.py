@@ -49,7 +49,9 @@ def score_text(
         raise ValueError(
             f"a score with a standard error takes {REPEATS} draws or more: got {draws}"
         )
-    if not method.heads.timed and not (len(tokens) if given is None else (given.spans == 0).sum()):
+    if method.length is not None and not (
+        len(tokens) if given is None else (given.spans == 0).sum()
+    ):
         return Score(0.0, 0.0, 0)  # nothing is left to chance
     corpus = Corpus.of([tokens] * REPEATS)
     givens = None if given is None else [given] * REPEATS

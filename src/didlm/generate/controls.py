@@ -33,7 +33,7 @@ class Controls:
             'jump-chain' (docs/sampling.md); by default its first.
         grid: 'uniform', or 'cosine', which takes shorter steps at the start.
         caution: how many tokens a gap may expect in one adaptive step: with more, up to 1, the
-            network is called less often, and texts become a little short.
+            network is called less often, and more tokens come that do not know of each other.
         temperature: of the tokens; below 1 for likelier ones.
         top_p: draw tokens from the smallest set that has this probability.
         top_k: draw tokens from so many of the likeliest.

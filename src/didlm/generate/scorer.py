@@ -26,7 +26,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Recall:
-    """The memory of earlier answers, row by row."""
+    """The memory of earlier answers, row by row; a copy, which the model may write into."""
 
     memory: Tensor  # [T, ...]
     known: Tensor  # [T] whether the row was there then
@@ -66,7 +66,7 @@ class CausalScorer:
             states = head.new_zeros(x_t.rows, config.layers, 2, config.width)
             new = torch.arange(x_t.rows, device=head.device)
         else:
-            states, new = recall.memory.clone(), (~recall.known).nonzero().squeeze(-1)
+            states, new = recall.memory, (~recall.known).nonzero().squeeze(-1)
         memory = Memory(states, new)
         hidden = self.network.extend(x_t, memory)
         features = hidden.new_zeros(x_t.rows, config.width).index_copy(0, new, hidden)

@@ -15,6 +15,7 @@ from didlm.generate.samplers import SAMPLERS, Sampler
 from didlm.given import GivenText, nothing_given, random_given
 from didlm.methods.examples import Examples
 from didlm.methods.method import Method
+from didlm.methods.visits import visited
 from didlm.model.config import Heads
 from didlm.objectives.noise import Noise, evenly, exact, simple, stratified, untouched
 from didlm.packed import pack
@@ -96,14 +97,10 @@ class DID(Method):
         The number deleted is spread evenly over 1..length, one state in each of `draws` strata, and
         one more state has nothing deleted.
         """
-        many = []
-        for place, (text, number) in enumerate(zip(texts, numbers, strict=True)):
-            rng = np.random.default_rng((seed, number))
-            given = givens[place] if givens else nothing_given(len(text))
-            for noise in self._evaluation_noise(int((given.spans == 0).sum()), draws, rng):
-                many.append((text, given, noise, rng, number))
-        states, all_given, noises, rngs, documents = zip(*many, strict=True)
-        return self.corrupt(states, all_given, noises, rngs, np.asarray(documents))
+        visits = visited(
+            texts, numbers, seed, givens, lambda free, rng: self._evaluation_noise(free, draws, rng)
+        )
+        return self.corrupt(*visits)
 
     def corrupt(
         self,

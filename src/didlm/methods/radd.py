@@ -21,6 +21,7 @@ from didlm.generate.template import CLOSED, Start
 from didlm.given import GivenText, nothing_given
 from didlm.methods.examples import Examples
 from didlm.methods.method import Method
+from didlm.methods.visits import visited
 from didlm.model.config import Heads
 from didlm.objectives.noise import Noise, evenly, exact, integral, stratified
 from didlm.packed import pack
@@ -183,14 +184,10 @@ class RADD(Method):
         givens: Sequence[GivenText] | None = None,
     ) -> Examples:
         """Several states of each text, whose costs sum to an unbiased estimate of its bound."""
-        many = []
-        for place, (text, number) in enumerate(zip(texts, numbers, strict=True)):
-            rng = np.random.default_rng((seed, number))
-            given = givens[place] if givens else nothing_given(len(text))
-            for noise in stratified(int((given.spans == 0).sum()), draws, rng):
-                many.append((text, given, noise, rng, number))
-        states, all_given, noises, rngs, documents = map(list, zip(*many, strict=True))
-        return self.corrupt(states, all_given, noises, rngs, np.asarray(documents))
+        visits = visited(
+            texts, numbers, seed, givens, lambda free, rng: stratified(free, draws, rng)
+        )
+        return self.corrupt(*visits)
 
     def corrupt(
         self,

@@ -105,6 +105,6 @@ def _corpus(
     corpus = Corpus.of(texts)
     if not len(corpus.tokens):
         raise ValueError(f"the {side} data have no tokens")
-    longest = settings.padding or settings.max_length
-    cut = 0 if _fixed(settings) else sum(len(document) > longest for document in tokens)
+    longest = method.length or settings.max_length
+    cut = sum(len(document) > longest for document in tokens) if method.variable_length else 0
     return corpus, cut
