@@ -91,11 +91,11 @@ class BenchNetwork(Network):
         self.rows_read += x_t.rows
         return hidden
 
-    def log_rate(self, hidden: Tensor, deleted: Tensor, sequence: Tensor) -> Tensor:
+    def log_rate(self, hidden: Tensor, deleted: Tensor, x_t: Packed) -> Tensor:
         """What is missing to `LENGTH`, spread evenly; the head is computed, but not listened to."""
-        rows = sequence.bincount()
+        rows = x_t.offsets.diff()
         log_rate = ((LENGTH + 1 - rows).clamp(min=1e-9) / rows).log()
-        return 0 * super().log_rate(hidden, deleted, sequence) + log_rate[sequence]
+        return 0 * super().log_rate(hidden, deleted, x_t) + log_rate[x_t.sequence]
 
 
 Implementation = Callable[[BenchNetwork, Draft, int, int], float]  # steps, seed -> mean length
@@ -126,7 +126,7 @@ def paper(draw: Draw, network: BenchNetwork, draft: Draft, steps: int, seed: int
     for t, s in pairwise(uniform_grid(steps).tolist()):
         u = torch.full((len(x_t),), t)
         hidden = network(x_t, u, int(x_t.lengths.max()) + 1)
-        rate = network.log_rate(hidden, u, x_t.sequence).double().exp()
+        rate = network.log_rate(hidden, u, x_t).double().exp()
         chance = (hidden @ network.token_head.T).double().softmax(-1)
         chance *= (rate * (t - s) / t).clamp(max=1)[:, None]
         outcome = draw(chance)

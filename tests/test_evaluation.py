@@ -46,7 +46,7 @@ class TestPaths:
             x_t = pack([list(state) for state in states], bos=0)
             none = torch.zeros(len(states))
             hidden = network(x_t, none, size + 1)
-            rates = network.log_rate(hidden, none, x_t.sequence).view(len(states), size + 1)
+            rates = network.log_rate(hidden, none, x_t).view(len(states), size + 1)
             logits = (hidden @ network.token_head.T)[:, : self.VOCABULARY]
             joint = rates.softmax(-1)[..., None] * logits.softmax(-1).view(
                 len(states), size + 1, self.VOCABULARY

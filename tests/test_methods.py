@@ -182,7 +182,7 @@ class TestILM:
         found = sequence_costs(batch_loss(network, batch), batch)
         hidden = network(batch.x_t, batch.deleted, batch.longest)
         logits = (hidden @ network.token_head.T)[:, :9].log_softmax(-1)
-        rates = network.log_rate(hidden, batch.deleted, batch.x_t.sequence)
+        rates = network.log_rate(hidden, batch.deleted, batch.x_t)
         stops = network.stop_logit(hidden, batch.x_t).double()
         seen_complete = 0
         for number in range(40):

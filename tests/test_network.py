@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from didlm.loss import batch_loss, sequence_costs
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
 from didlm.model.config import PRESETS, Heads, ModelConfig, preset
+from didlm.model.length_prior import log_rate_prior
 from didlm.model.transformer import Network, non_embedding_parameters
 from didlm.objectives import dense
 from didlm.packed import pack
@@ -131,7 +134,7 @@ def test_loss_and_gradients_are_those_of_the_dense_objective(fixed) -> None:
     sparse_gradients = torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
 
     hidden = network(batch.x_t, batch.deleted, batch.longest)
-    log_rate = network.log_rate(hidden, batch.deleted, batch.x_t.sequence)
+    log_rate = network.log_rate(hidden, batch.deleted, batch.x_t)
     logits = (hidden @ network.token_head.T)[:, :VOCABULARY]
     scores = log_rate.exp()[:, None] * logits.softmax(-1)
     table = np.zeros((batch.x_t.rows, VOCABULARY))
@@ -183,7 +186,7 @@ def test_the_estimated_bound_is_the_exact_one(fixed, kind) -> None:
     def scores(state, u):
         batch = pack([state] * len(u), bos=0)
         hidden = network(batch, u, len(state) + 1)
-        rates = network.log_rate(hidden, u, batch.sequence).exp()
+        rates = network.log_rate(hidden, u, batch).exp()
         tokens = (hidden @ network.token_head.T)[:, :VOCABULARY].softmax(-1)
         return (rates[:, None] * tokens).view(len(u), len(state) + 1, VOCABULARY)
 
@@ -207,14 +210,44 @@ def test_the_estimated_bound_is_the_exact_one(fixed, kind) -> None:
 
 
 def test_training_starts_at_the_prior() -> None:
-    """Rates at the start are M u / (M (1 - u) + 1), whatever is read (Eq. rate-prior)."""
+    """For geometric lengths the rates are M u / (M (1 - u) + 1) at first, whatever is read."""
     network = Network(preset("tiny", 50))
     batch, u = pack([[1, 2, 3], []], 0), torch.tensor([0.5, 0.01])
     hidden = network(batch, u, 4)
-    rates = network.log_rate(hidden, u, batch.sequence).exp()
+    rates = network.log_rate(hidden, u, batch).exp()
     mean = network.config.mean_length
     expected = (mean * u / (mean * (1 - u) + 1))[batch.sequence]
     torch.testing.assert_close(rates, expected)
+
+
+@pytest.mark.parametrize("dispersion", [0.0, 0.02, 0.4, 1.0, 3.0])
+@pytest.mark.parametrize("kept", [0, 1, 7, 30])
+def test_the_prior_is_what_lengths_alone_tell(dispersion: float, kept: int) -> None:
+    """With negative binomial lengths, against the sum over all of them (Eq. rate-prior)."""
+    mean, m = 12.0, torch.arange(2000, dtype=torch.float64)
+    if dispersion:
+        shape = 1 / dispersion
+        log_p = (m + shape).lgamma() - (m + 1).lgamma() + m * math.log(mean / (mean + shape))
+    else:
+        log_p = m * math.log(mean) - (m + 1).lgamma()
+    u = torch.tensor([1.0, 0.9, 0.5, 0.01], dtype=torch.float64)[kept > 0 :]
+    missing = m - kept
+    ways = (m + 1).lgamma() - (missing.clamp(min=0) + 1).lgamma()
+    log_weight = (log_p + ways + missing * u.log()[:, None]).masked_fill(missing < 0, -torch.inf)
+    expected = (log_weight.softmax(-1) * missing).sum(-1) / (kept + 1)
+    prior = log_rate_prior(pack([[1] * kept] * len(u), 0), u, mean, dispersion)
+    torch.testing.assert_close(prior.exp(), expected, rtol=1e-9, atol=0)
+
+
+def test_the_prior_knows_what_is_given() -> None:
+    """Lengths that hardly vary leave little beyond what is given; geometric ones do not ask."""
+    u = torch.ones(3, dtype=torch.float64)
+    batch = pack([[], [1] * 30, [1] * 300], 0, given=[[], [1] * 30, [1] * 300])
+    gaps = torch.tensor([1, 2, 2])
+    narrow = gaps * log_rate_prior(batch, u, 100.0, 0.0).exp()
+    assert narrow.tolist() == pytest.approx([100, 70.4, 1.5], rel=0.01)
+    geometric = gaps * log_rate_prior(batch, u, 100.0, 1.0).exp()
+    assert geometric.tolist() == pytest.approx([100, 100.2, 100.8], rel=0.01)
 
 
 def test_activation_checkpointing_changes_nothing() -> None:

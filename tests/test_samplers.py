@@ -1,5 +1,6 @@
 """Samplers against the truth: with exact scores they must give back the data distribution."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -193,7 +194,7 @@ def test_where_then_what_equals_the_joint_draw_of_the_paper() -> None:
 
     class Scores:
         vocabulary = outputs = 5
-        timed, normalised = True, False
+        timed, normalised, dispersion = True, False, 0.0
 
         def read(self, x_t, deleted, recall=None):
             table = scores.repeat(len(x_t), 1)
@@ -389,7 +390,7 @@ class TestSteps:
         moment = replace(self.moment([0.5, 0.5], target=0.0), missing=torch.tensor([1.0]).double())
         assert counted(moment)[1].item() == 0
 
-    def moment(self, rate, time=0.5, target=0.25) -> Moment:
+    def moment(self, rate, time=0.5, target=0.25, dispersion=0.0) -> Moment:
         rate = torch.tensor(rate, dtype=torch.float64)
         whole = torch.tensor([time], dtype=torch.float64)
         return Moment(
@@ -399,6 +400,7 @@ class TestSteps:
             time=whole,
             target=torch.full_like(whole, target),
             missing=torch.full_like(whole, torch.inf),
+            dispersion=torch.full_like(whole, dispersion),
             flips=lambda count, chance: count,
         )
 
@@ -408,8 +410,52 @@ class TestSteps:
         assert float(40 * (1 - time / moment.time)) == pytest.approx(CAUTION)
 
     def test_where_nothing_is_clipped_it_is_the_papers_step(self) -> None:
-        moment = self.moment([0.3, 0.45], target=0.3)
-        assert adaptive(moment)[1].tolist() == tau_leaping(moment)[1].tolist() == [0.3]
+        moment = self.moment([0.3, 0.45] * 10, target=0.3)
+        for ours, theirs in zip(adaptive(moment), tau_leaping(moment), strict=True):
+            assert ours.tolist() == theirs.tolist()
+
+    def test_where_a_leap_would_bring_little_one_token_comes(self) -> None:
+        """At its own time, or none until the next time of the grid (Eq. first-arrival)."""
+        moment = self.moment([3.0, 2.0, 0.0], target=0.25)
+        moment = replace(moment, uniform=torch.tensor([0.7, 0.1, 0.0]).double())
+        fires, time = adaptive(moment)
+        assert fires.tolist() == [False, True, False]
+        arrival = -math.log(0.9) / 2
+        assert time.item() == pytest.approx(0.5 * (1 - arrival))
+        uncertain = replace(moment, dispersion=torch.tensor([2.0]).double())
+        later = 0.5 * (1 - math.expm1(2 * 5 * arrival) / (2 * 5))
+        assert adaptive(uncertain)[1].item() == pytest.approx(later)
+        unlucky = replace(moment, uniform=torch.tensor([0.99, 0.9, 0.0]).double())
+        fires, time = adaptive(unlucky)
+        assert not fires.any()
+        assert time.item() == 0.25
+
+    @pytest.mark.parametrize("dispersion", [0.0, 0.5, 2.0])
+    def test_first_arrivals_are_those_of_negative_binomial_counts(self, dispersion) -> None:
+        """None of the missing tokens has come with the chance E[(1 - share)^count]."""
+        many, mean, share = 40_000, 3.0, 0.2
+        rate = torch.tensor([1.0, 2.0], dtype=torch.float64).repeat(many)
+        rng = np.random.default_rng(0)
+        moment = replace(
+            self.moment([1.0]),
+            rate=rate,
+            uniform=torch.from_numpy(rng.random(2 * many)),
+            sequence=torch.arange(many).repeat_interleave(2),
+            time=torch.ones(many, dtype=torch.float64),
+            target=torch.full((many,), 1 - share, dtype=torch.float64),
+            dispersion=torch.full((many,), dispersion, dtype=torch.float64),
+        )
+        fires, time = adaptive(moment)
+        assert torch.equal(fires.view(many, 2).any(-1), time > 1 - share)
+        assert fires.view(many, 2).sum(-1).max() == 1
+        none = float((time == 1 - share).double().mean())
+        if dispersion:
+            counts = rng.negative_binomial(1 / dispersion, 1 / (1 + dispersion * mean), 10**6)
+        else:
+            counts = rng.poisson(mean, 10**6)
+        assert none == pytest.approx(np.mean((1 - share) ** counts), abs=0.01)
+        of_first = float(fires.view(many, 2)[:, 0].double().sum() / fires.sum())
+        assert of_first == pytest.approx(1 / 3, abs=0.02)
 
     def test_time_ends_only_when_no_gap_surely_lacks_a_token(self) -> None:
         assert adaptive(self.moment([1.0, 0.1], target=0.0))[1].item() > 0

@@ -60,7 +60,7 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
 
 
 def _log_rate(network: Network, batch: Batch, hidden: Tensor) -> Tensor:
-    log_rate = network.log_rate(hidden, batch.deleted, batch.x_t.sequence)
+    log_rate = network.log_rate(hidden, batch.deleted, batch.x_t)
     if network.config.normalised:
         # A distribution over the open gaps; the constant has the number of missing tokens.
         log_rate = sparse.normalise(log_rate, torch.ones_like(batch.deleted), batch.x_t)

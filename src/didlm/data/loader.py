@@ -59,6 +59,13 @@ class Corpus:
         """Tokens per document."""
         return len(self.tokens) / len(self)
 
+    @property
+    def length_dispersion(self) -> float:
+        """How much more the lengths vary than at random: (variance - mean) / mean^2, at least 0."""
+        mean = self.mean_length
+        variance = float(np.diff(self.offsets).var())
+        return max(0.0, (variance - mean) / mean**2) if mean else 0.0
+
 
 class TrainingExamples:
     """An endless list of chunks of examples: every epoch in an order of its own."""

@@ -89,9 +89,8 @@ def _log_weights(
     rows = x_t.offsets[sequence] + torch.tensor(gaps, device=device)
     nothing = torch.zeros(len(x_t), device=device)
     hidden = network(x_t, nothing, int(x_t.lengths.max()) + 1)
-    log_rate = normalise(
-        network.log_rate(hidden, nothing, x_t.sequence), torch.ones_like(nothing), x_t
-    )
+    log_rate = network.log_rate(hidden, nothing, x_t)
+    log_rate = normalise(log_rate, torch.ones_like(nothing), x_t)
     log_prob = _log_prob(network, hidden[rows], torch.tensor(tokens, device=device))
     joint = (log_rate[rows] + log_prob).double()
     largest = torch.full((len(x_t),), -torch.inf, dtype=torch.float64, device=device)

@@ -13,7 +13,7 @@ from torch import Tensor
 from didlm.generate.limits import earliest
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
-FEW = 2.0  # while a step brings fewer in all, a text's length is being decided: half of that
+FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
 END = 1 / 256  # from here a step goes straight to 0: models have hardly seen earlier times
 
 
@@ -27,6 +27,7 @@ class Moment:
     time: Tensor  # [S]
     target: Tensor  # [S] the next time on the grid; not above the time
     missing: Tensor  # [S] how many tokens the text still lacks; infinite if its length is free
+    dispersion: Tensor  # [S] of that number, if its length is free
     flips: Callable[[Tensor, Tensor], Tensor]  # (count [S], chance [S]) -> a binomial draw [S]
     caution: float = CAUTION
 
@@ -34,6 +35,11 @@ class Moment:
     def arrival(self) -> Tensor:
         """When each gap would fire [T], were its rate to stay; the same draw as `uniform`."""
         return torch.where(self.rate > 0, -torch.log1p(-self.uniform) / self.rate, torch.inf)
+
+    @property
+    def expected(self) -> Tensor:
+        """How many tokens each text still lacks [S], in expectation."""
+        return torch.zeros_like(self.time).index_add_(0, self.sequence, self.rate)
 
 
 Sampler = Callable[[Moment], tuple[Tensor, Tensor]]  # which gaps fire [T], and the new time [S]
@@ -48,15 +54,24 @@ def tau_leaping(moment: Moment) -> tuple[Tensor, Tensor]:
 
 
 def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
-    """As `tau_leaping`, but no further than the largest rate allows (Eq. adaptive-step)."""
+    """Leaps no longer than the largest rate allows; where they bring little, one token at a time.
+
+    The former is Eq. adaptive-step, the latter Eq. first-arrival.
+    """
     ends = (moment.target <= 0) & (moment.time <= END)
-    time = torch.where(ends, moment.target, _cautious(moment))
-    return _leap(moment, time), time
+    leap = torch.where(ends, moment.target, _reachable(moment, moment.caution))
+    alone = (moment.expected * _share(moment, leap) < FEW) & (leap > 0)
+    wait = torch.where(moment.target > 0, moment.target, torch.maximum(leap, moment.time / 2))
+    first = moment.time * (1 - _first_arrival(moment))
+    single = earliest(moment.arrival, moment.sequence, (first > wait).long())
+    time = torch.where(alone, torch.maximum(first, wait), leap)
+    return torch.where(alone[moment.sequence], single, _leap(moment, leap)), time
 
 
 def counted(moment: Moment) -> tuple[Tensor, Tensor]:
     """Fixed length: draw how many tokens come, then place them by rate (Eq. counted-leap)."""
-    time = torch.where(moment.target > 0, _cautious(moment), _reachable(moment, 1.0))
+    most = torch.where(moment.target > 0, moment.caution, 1.0)
+    time = _reachable(moment, most)
     count = moment.flips(moment.missing, _share(moment, time))
     return earliest(moment.arrival, moment.sequence, count), time
 
@@ -70,13 +85,21 @@ def jump_chain(moment: Moment) -> tuple[Tensor, Tensor]:
 
 def one_by_one(moment: Moment) -> tuple[Tensor, Tensor]:
     """One token a call, in proportion to the rates, until no gap expects any; time stands still."""
-    expected = torch.zeros_like(moment.time).index_add_(0, moment.sequence, moment.rate)
-    fires = earliest(moment.arrival, moment.sequence, (expected > 0).long())
-    return fires, torch.where(expected > 0, moment.time, 0)
+    expects = moment.expected > 0
+    fires = earliest(moment.arrival, moment.sequence, expects.long())
+    return fires, torch.where(expects, moment.time, 0)
 
 
 def _leap(moment: Moment, time: Tensor) -> Tensor:
     return moment.uniform < moment.rate * _share(moment, time)[moment.sequence]
+
+
+def _first_arrival(moment: Moment) -> Tensor:
+    """The share of the time [S] that passes until a text receives a token (Eq. first-arrival)."""
+    first = torch.full_like(moment.time, torch.inf)
+    first = first.scatter_reduce(0, moment.sequence, moment.arrival, "amin")
+    uncertainty = (moment.expected * moment.dispersion).clamp(min=1e-9)
+    return torch.expm1(first * uncertainty) / uncertainty
 
 
 def _share(moment: Moment, time: Tensor) -> Tensor:
@@ -84,18 +107,10 @@ def _share(moment: Moment, time: Tensor) -> Tensor:
     return torch.where(moment.time > 0, 1 - time / moment.time, 0)
 
 
-def _cautious(moment: Moment) -> Tensor:
-    """How far an adaptive step goes [S] (Eq. adaptive-step)."""
-    time = _reachable(moment, moment.caution)
-    total = torch.zeros_like(time).index_add_(0, moment.sequence, moment.rate)
-    at_start = (time > moment.target) & (total * _share(moment, time) < FEW)
-    return torch.where(at_start, _reachable(moment, moment.caution / 2), time)
-
-
-def _reachable(moment: Moment, most: float) -> Tensor:
+def _reachable(moment: Moment, most: Tensor | float) -> Tensor:
     """The next time on the grid, or as far as no gap expects more than `most` tokens [S]."""
     largest = torch.zeros_like(moment.time).scatter_reduce(0, moment.sequence, moment.rate, "amax")
-    return torch.maximum(moment.target, moment.time * (1 - most / largest.clamp(min=most)))
+    return torch.maximum(moment.target, moment.time * (1 - (most / largest).clamp(max=1)))
 
 
 SAMPLERS: dict[str, Sampler] = {

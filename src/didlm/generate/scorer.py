@@ -39,6 +39,7 @@ class Scorer(Protocol):
     outputs: int  # how many logits there are: those after the vocabulary are padding of the head
     timed: bool  # whether the answer depends on the time
     normalised: bool  # whether rates are only known up to a factor per sequence (fixed length)
+    dispersion: float  # of the lengths of the data: (variance - mean) / mean^2
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """What the model says at times `deleted` [S], given what it remembers."""
@@ -52,7 +53,7 @@ class Scorer(Protocol):
 class CausalScorer:
     """A causal network, which reads every row once."""
 
-    timed, normalised = False, False
+    timed, normalised, dispersion = False, False, 0.0
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -87,13 +88,14 @@ class NetworkScorer:
         self.outputs = network.config.padded_vocabulary
         self.timed = network.time is not None
         self.normalised = network.config.normalised
+        self.dispersion = network.config.length_dispersion
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """One call of the network."""
         network, u = self.network, deleted.float()
         hidden = network(x_t, u, int(x_t.lengths.max()) + 1)
         if network.config.rates:
-            log_rate = network.log_rate(hidden, u, x_t.sequence)
+            log_rate = network.log_rate(hidden, u, x_t)
         else:  # every open gap lacks one token
             log_rate = torch.zeros(x_t.rows, device=hidden.device)
         stop = network.stop_logit(hidden, x_t) > 0 if network.config.stop else None

@@ -21,6 +21,9 @@ class ExactScorer:
     def __init__(self, diffusion: ExactDiffusion) -> None:
         self.diffusion = diffusion
         self.vocabulary = self.outputs = diffusion.vocabulary
+        chances = torch.tensor(list(diffusion.data.values()), dtype=torch.float64)
+        lengths = torch.tensor([len(text) for text in diffusion.data], dtype=torch.float64)
+        self.dispersion = _dispersion(chances, lengths)
         self._known = set(diffusion.states)
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
@@ -58,6 +61,7 @@ class OneSymbolScorer:
     def __init__(self, lengths: Tensor) -> None:
         """Take the probability of each length 0, 1, 2, ..."""
         self.log_p = lengths.double().log()
+        self.dispersion = _dispersion(lengths.double(), torch.arange(len(lengths)).double())
         self.log_factorial = torch.arange(len(lengths) + 2, dtype=torch.float64).add(1).lgamma()
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
@@ -78,3 +82,11 @@ class OneSymbolScorer:
         terms = self.log_p + log_factorial[length] + length * deleted.double().log()[:, None]
         terms -= log_factorial[missing.clamp(min=0)] + log_factorial[kept]
         return terms.masked_fill(missing < 0, -torch.inf).logsumexp(-1)
+
+
+def _dispersion(chances: Tensor, lengths: Tensor) -> float:
+    """Of the lengths: (variance - mean) / mean^2, at least 0."""
+    chances = chances / chances.sum()
+    mean = chances @ lengths
+    variance = chances @ (lengths - mean) ** 2
+    return max(0.0, float((variance - mean) / mean**2)) if mean else 0.0

@@ -37,6 +37,7 @@ class ModelConfig:
     flags: bool = True
     marks: int = 0
     mean_length: float = 100.0  # of the training texts: the scale of the rates at the start
+    length_dispersion: float = 1.0  # of the same: (variance - mean) / mean^2, not below 0
 
     def __post_init__(self) -> None:
         if self.width % self.heads or (self.width // self.heads) % 2:
@@ -47,6 +48,10 @@ class ModelConfig:
             raise ValueError(f"the norm must be 'layer' or 'rms': got '{self.norm}'")
         if not 0 < self.mean_length < float("inf"):
             raise ValueError(f"the mean length of texts must be positive: got {self.mean_length}")
+        if not 0 <= self.length_dispersion < float("inf"):
+            raise ValueError(
+                f"the dispersion of lengths must not be negative: got {self.length_dispersion}"
+            )
         if self.vocabulary < 1:
             raise ValueError(f"a vocabulary of {self.vocabulary} has no tokens")
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from didlm.kernels.attention import packed_attention
 from didlm.model.config import ModelConfig
+from didlm.model.length_prior import log_rate_prior
 from didlm.model.memory import Attend, Memory
 from didlm.packed import Packed
 
@@ -84,20 +85,22 @@ class Network(nn.Module):
         normed, _ = self.final_norm(hidden, None, sequence)
         return normed
 
-    def log_rate(self, hidden: Tensor, deleted: Tensor, sequence: Tensor) -> Tensor:
+    def log_rate(self, hidden: Tensor, deleted: Tensor, x_t: Packed) -> Tensor:
         """Log of the insertion rate of each gap [T], in float32 or wider.
 
-        Without time these are logits over the gaps of a sequence. With time they start at the prior
-        of Eq. rate-prior, so that training is at the right scale from the first step.
+        Without time these are logits over the gaps of a sequence. With time they start at what the
+        lengths of the data tell, so that training is at the right scale from the first step.
         """
         assert self.rate_head is not None
         output = self.rate_head(hidden).squeeze(-1)
         output = output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
         if self.config.normalised:
             return output
-        mean, u = self.config.mean_length, deleted.to(output.dtype)
-        log_prior = (mean * u).log() - (mean * (1 - u) + 1).log()
-        return output + log_prior[sequence]
+        config = self.config
+        log_prior = log_rate_prior(
+            x_t, deleted.to(output.dtype), config.mean_length, config.length_dispersion
+        )
+        return output + log_prior[x_t.sequence]
 
     def stop_logit(self, hidden: Tensor, x_t: Packed) -> Tensor:
         """Log odds that each sequence is complete [S], read off its BOS."""

@@ -231,7 +231,10 @@ def _network(settings: Settings, prepared: Prepared) -> Network:
     config = preset(
         settings.preset, prepared.tokenizer.vocabulary, prepared.method.heads, settings.dropout
     )
-    config = replace(config, mean_length=prepared.train.mean_length)
+    train = prepared.train
+    config = replace(
+        config, mean_length=train.mean_length, length_dispersion=train.length_dispersion
+    )
     return Network(config, settings.checkpointing)
 
 
