@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import torch
 
-from didlm.data.batch import Batch
+from didlm.data.batch import Batch, Budget
 from didlm.data.loader import Loader, budget_for
 from didlm.evaluate.bound import Bound, likelihood_bound
 from didlm.files import write_text
@@ -18,6 +19,7 @@ from didlm.given import given_prefix
 from didlm.loss import batch_loss
 from didlm.methods.method import Method
 from didlm.model.config import preset
+from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
 from didlm.pretrained import DTYPES, Model, check_device
 from didlm.train.optimiser import MovingAverage, learning_rate_factor, make_optimisers
@@ -62,10 +64,12 @@ def train(settings: Settings, folder: Path) -> Model:
         prepared.method,
         prepared.method.length or settings.max_length,
     )
+    budget = budget_for(prepared.train, settings.batch // settings.accumulate)
+    if settings.flops:
+        settings = replace(settings, steps=_affordable_steps(settings, prepared, network, budget))
     optimisers = make_optimisers(network, settings)
     average = MovingAverage(network, settings.average)
     scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
-    budget = budget_for(prepared.train, settings.batch // settings.accumulate)
     loader = Loader(prepared.train, prepared.method, budget, settings.seed, settings.workers)
     folder.mkdir(parents=True, exist_ok=True)
     record_run(folder, settings, network, prepared)
@@ -126,6 +130,7 @@ def train(settings: Settings, folder: Path) -> Model:
                 average.swap(network)
                 with _autocast(settings, device):
                     metrics = validation_metrics(validate(model, prepared, settings), prepared)
+                metrics["flops"] = meter.flops
                 reporter.validation(step, metrics, _sentence(metrics, prepared.method))
                 if metrics["nats_per_document"] < best:
                     best = metrics["nats_per_document"]
@@ -173,10 +178,11 @@ def validation_metrics(validation: Validation, prepared: Prepared) -> dict[str, 
 
 
 class Meter:
-    """Tokens per second, share of the time spent waiting for data, and memory."""
+    """Tokens per second, share of the time spent waiting for data, FLOPs, and memory."""
 
     def __init__(self, loader: Loader, device: torch.device) -> None:
         self._loader, self._device = loader, device
+        self.flops = 0.0  # of all steps so far
         self.restart()
 
     def restart(self) -> None:
@@ -191,10 +197,20 @@ class Meter:
         result = {
             "tokens_per_second": self.tokens / seconds,
             "waiting": waited / seconds,
+            "flops": self.flops,
             "memory_mib": _memory_mib(self._device),
         }
         self.restart()
         return result
+
+
+def _affordable_steps(
+    settings: Settings, prepared: Prepared, network: Network, budget: Budget
+) -> int:
+    """How many steps the FLOPs of the settings pay for, judged by the first batches."""
+    loader = Loader(prepared.train, prepared.method, budget, settings.seed)
+    some = [training_flops(network.config, batch) for batch in islice(loader, 16)]
+    return max(1, round(settings.flops / settings.accumulate / (sum(some) / len(some))))
 
 
 def _accumulate_gradients(
@@ -212,7 +228,9 @@ def _accumulate_gradients(
     """
     total = 0.0
     for _ in range(settings.accumulate):
-        batch = next(batches).to(device)
+        batch = next(batches)
+        meter.flops += training_flops(network.config, batch)
+        batch = batch.to(device)
         with _autocast(settings, device):
             loss = batch_loss(network, batch, scaler.get_scale() / settings.batch)
         scaler.scale(loss.total / settings.batch).backward()

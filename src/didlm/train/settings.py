@@ -33,6 +33,7 @@ class Settings:
     form: str = "k"  # of radd's loss: t, lambda or k
     # how
     steps: int = 1000
+    flops: float = 0.0  # floating-point operations to spend, in place of a number of steps
     batch: int = 64  # documents per optimiser step
     accumulate: int = 1  # batches into which such a step is divided
     optimiser: str = "muon"  # for the matrices inside; or adamw for all
@@ -86,7 +87,7 @@ class Settings:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
-        for name in ("samples", "workers", "warmup", "seed", "weight_decay", "padding"):
+        for name in ("samples", "workers", "warmup", "seed", "weight_decay", "padding", "flops"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: got {getattr(self, name)}")
         for name in ("dropout", "given_share", "decay"):
