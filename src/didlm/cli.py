@@ -246,6 +246,57 @@ def evaluate(
     evaluate_for_user(model, data, documents, draws, seed, column, device, json)
 
 
+@app.command()
+def compare(
+    models: Annotated[list[Path], typer.Argument(help="Folders of trained models.")],
+    data: Annotated[
+        Path | None, typer.Option(help="A .txt or .jsonl file; the embedded stories without.")
+    ] = None,
+    training_data: Annotated[
+        Path | None, typer.Option(help="What they learnt from, to find what they copy.")
+    ] = None,
+    documents: Annotated[int, typer.Option(min=1, help="At most so many unseen ones.")] = 500,
+    judge: Annotated[
+        str | None, typer.Option(help="Folder or name of a causal model; else one of the models.")
+    ] = None,
+    num: Annotated[int, typer.Option(help="Samples of each model and each choice.")] = 200,
+    steps: Annotated[
+        list[int] | None, typer.Option(help="Of the time grid; repeatable (16, 64).")
+    ] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Of the sweep; repeatable (0.6, 0.8, 1).")
+    ] = None,
+    draws: Annotated[int, typer.Option(min=1, help="States of each document, of bounds.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of noise and samples.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts written together.")] = 64,
+    column: Annotated[str, typer.Option(help="Of .jsonl files.")] = "text",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("comparison"),
+) -> None:
+    """Measure models side by side: tables, plots and one self-contained page."""
+    import shlex
+
+    from didlm.compare.command import compare_for_user
+
+    compare_for_user(
+        models,
+        data,
+        training_data,
+        documents,
+        judge,
+        num,
+        steps or [16, 64],
+        temperature or [0.6, 0.8, 1.0],
+        draws,
+        seed,
+        batch_size,
+        column,
+        device,
+        out,
+        shlex.join(["didlm", *sys.argv[1:]]),
+    )
+
+
 def main() -> None:
     """Run the command; bad input ends in one sentence and exit code 2.
 

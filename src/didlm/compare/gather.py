@@ -1,0 +1,183 @@
+"""All that is measured of each model, before anything is drawn."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from didlm.data import stories
+from didlm.evaluate.judge import Judge
+from didlm.evaluate.likelihood import Likelihood, evaluate
+from didlm.evaluate.quality import Quality, measure, unigram_entropy
+from didlm.model.transformer import non_embedding_parameters
+from didlm.pretrained import Model
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked of every model."""
+
+    documents: list[str]  # unseen ones
+    training: list[str] | None  # those that the models learnt from
+    num: int  # samples
+    steps: Sequence[int]
+    temperatures: Sequence[float]
+    draws: int  # of the bounds
+    seed: int
+    batch_size: int
+    grammatical: Callable[[str], bool] | None = None  # tells valid texts, where that is known
+    entropy: float | None = None  # of a document in nats, where that is known
+
+    @classmethod
+    def embedded(cls, documents: int, **rest: Any) -> "Plan":
+        """The embedded stories, of which the truth is known."""
+        return cls(
+            documents=stories.validation_stories(documents),
+            training=stories.training_stories(20_000),
+            grammatical=lambda text: bool(np.isfinite(stories.log_probability(text))),
+            entropy=stories.entropy(),
+            **rest,
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Samples of a model with one choice of knobs."""
+
+    steps: int
+    temperature: float
+    quality: Quality
+    valid: float | None  # share that the grammar could have written
+    example: str  # the first text
+
+    @property
+    def perplexity(self) -> float | None:
+        """Generative: under the judge, if there is one."""
+        return self.quality.verdict.perplexity if self.quality.verdict else None
+
+    def summary(self) -> dict[str, object]:
+        """What is written as JSON."""
+        figures = {"temperature": self.temperature, **self.quality.summary()}
+        return figures | ({} if self.valid is None else {"valid": self.valid})
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One model of a comparison."""
+
+    name: str
+    method: str
+    parameters: int  # without embeddings and token head
+    variable_length: bool
+    stepwise: bool  # whether the number of steps can be chosen
+    flops: float | None  # of its training, if its run says so
+    likelihood: Likelihood | None  # None if the method has none
+    by_steps: list[Run] = field(default_factory=list)
+    by_temperature: list[Run] = field(default_factory=list)
+    curve: list[dict[str, Any]] = field(default_factory=list)  # lines of metrics.jsonl
+
+    @property
+    def best(self) -> Run:
+        """The run with the most steps."""
+        return self.by_steps[-1]
+
+    def summary(self) -> dict[str, object]:
+        """What is written as JSON."""
+        return {
+            "name": self.name,
+            "method": self.method,
+            "parameters": self.parameters,
+            "lengths": "variable" if self.variable_length else "fixed",
+            "training_flops": self.flops,
+            "likelihood": self.likelihood.summary() if self.likelihood else None,
+            "samples": [run.summary() for run in self.by_steps],
+            "temperatures": [run.summary() for run in self.by_temperature],
+        }
+
+
+def gather(
+    name: str,
+    folder: Path,
+    model: Model,
+    plan: Plan,
+    judge: Judge | None,
+    say: Callable[[str], None],
+) -> Entry:
+    """Measure one model.
+
+    Args:
+        name: what it is called in the report.
+        folder: where it lies, with the metrics of its training if they are still there.
+        model: the model.
+        plan: what to measure.
+        judge: of the samples, if there is one.
+        say: told what is going on.
+    """
+    curve = _metrics(folder)
+    flops = [line["flops"] for line in curve if line.get("flops")]
+    entry = Entry(
+        name=name,
+        method=model.method.name,
+        parameters=non_embedding_parameters(model.network),
+        variable_length=model.method.variable_length,
+        stepwise=next(iter(model.method.samplers)) != "one-by-one",
+        flops=flops[-1] if flops else None,
+        likelihood=None,
+        curve=curve,
+    )
+    if model.method.bounded:
+        say(f"{name}: likelihood of {len(plan.documents)} documents")
+        likelihood = evaluate(model, plan.documents, plan.draws, plan.seed)
+        entry = replace(entry, likelihood=likelihood)
+
+    def run(steps: int, temperature: float) -> Run:
+        say(f"{name}: {plan.num} samples, {steps} steps, temperature {temperature:g}")
+        samples = model.generate(
+            num_samples=plan.num,
+            steps=steps,
+            temperature=temperature,
+            seed=plan.seed,
+            batch_size=plan.batch_size,
+        )
+        data = plan.documents if entry.variable_length else None
+        quality = measure(model, samples, data, plan.training, judge)
+        valid = None
+        if plan.grammatical and entry.variable_length:
+            valid = float(np.mean([plan.grammatical(sample.text) for sample in samples]))
+        return Run(steps, temperature, quality, valid, samples[0].text)
+
+    all_steps = sorted(set(plan.steps)) if entry.stepwise else [max(plan.steps)]
+    entry.by_steps.extend(run(steps, 1.0) for steps in all_steps)
+    for temperature in sorted(set(plan.temperatures)):
+        again = entry.best if temperature == 1 else run(all_steps[-1], temperature)
+        entry.by_temperature.append(again)
+    return entry
+
+
+def perplexity_at_entropy(entry: Entry, bits: float) -> float | None:
+    """The generative perplexity of a model, tempered until its unigram entropy is as given.
+
+    Between measured temperatures, log-perplexity is taken to be linear in the entropy; outside of
+    them nothing is claimed.
+    """
+    runs = sorted(entry.by_temperature, key=lambda run: run.quality.entropy_bits)
+    points = [(run.quality.entropy_bits, np.log(run.perplexity)) for run in runs if run.perplexity]
+    if not points or not points[0][0] <= bits <= points[-1][0]:
+        return None
+    return float(np.exp(np.interp(bits, *zip(*points, strict=True))))
+
+
+def entropy_of_data(model: Model, documents: list[str]) -> float:
+    """Unigram entropy of documents in bits, in the tokens of a model."""
+    return float(np.mean([unigram_entropy(ids) for ids in model.tokenizer.encode_batch(documents)]))
+
+
+def _metrics(folder: Path) -> list[dict[str, Any]]:
+    try:
+        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return []
