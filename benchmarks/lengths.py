@@ -16,6 +16,7 @@ import torch
 from didlm.data import stories
 from didlm.data.loader import Corpus, budget_for
 from didlm.evaluate.bound import likelihood_bound
+from didlm.evaluate.quality import ks_distance
 from didlm.generate.results import Sample
 from didlm.generate.samplers import CAUTION
 from didlm.generate.template import Blank, Parts
@@ -140,11 +141,6 @@ def row(
     samples: list[Sample],
 ) -> Row:
     """Compare two sets of lengths."""
-    places = np.arange(max(found.max(), truth.max()) + 1)
-    ks = np.abs(
-        np.searchsorted(np.sort(found), places, "right") / len(found)
-        - np.searchsorted(np.sort(truth), places, "right") / len(truth)
-    ).max()
     result = Row(
         what=what,
         model=folder.name,
@@ -155,7 +151,7 @@ def row(
         mean=float(found.mean()),
         mean_of_data=float(truth.mean()),
         deviation=float(found.mean() / truth.mean() - 1),
-        ks=float(ks),
+        ks=ks_distance(found, truth),
         calls=float(np.mean([sample.nfe for sample in samples])),
         nats_per_token=float("nan"),
     )

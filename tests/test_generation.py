@@ -537,7 +537,8 @@ def test_a_sample_says_how_it_came_to_be(request, kind) -> None:
         assert max(sample.born) <= sample.steps
         assert 0 < sample.nfe <= sample.steps
         assert sample.steps >= 8
-        assert sample.seconds > 0
+        assert 0 < sample.network_seconds < sample.seconds
+        assert sample.line()["network_seconds"] <= sample.line()["seconds"]
         assert (sample.seed, sample.number) == (10, number)
         assert sample.frames == []
 

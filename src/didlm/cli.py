@@ -227,23 +227,79 @@ def infill(
 
 @app.command()
 def evaluate(
+    context: typer.Context,
     model: Annotated[Path, typer.Option(help="Folder of a trained model.")],
-    data: Annotated[Path, typer.Option(help="A .txt or .jsonl file with unseen documents.")],
+    data: Annotated[
+        Path | None, typer.Option(help="A .txt or .jsonl file with unseen documents.")
+    ] = None,
     documents: Annotated[
         int | None, typer.Option(min=1, help="At most so many of them, from the first on.")
     ] = None,
     draws: Annotated[
         int, typer.Option(min=1, help="States of each document, in each of 32 replicates.")
     ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
     column: Annotated[str, typer.Option(help="Of .jsonl files.")] = "text",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Measure what it writes instead.")
+    ] = False,
+    num: Annotated[int, typer.Option(help="--samples: how many texts.")] = 64,
+    steps: Annotated[int, typer.Option(help="--samples: of the time grid.")] = 64,
+    top_p: Annotated[float, typer.Option(help="--samples: as for generate.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="--samples: as for generate.")] = 1.0,
+    batch_size: Annotated[
+        int | None, typer.Option(help="--samples: texts written together.")
+    ] = None,
+    training_data: Annotated[
+        Path | None, typer.Option(help="--samples: documents that may have been copied.")
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(help="--samples: a folder, or a causal model's name on Hugging Face."),
+    ] = None,
+    order: Annotated[
+        bool, typer.Option("--order", help="--samples: which tokens come first, which together.")
+    ] = False,
 ) -> None:
-    """Measure how well a model predicts unseen documents."""
-    from didlm.evaluate.command import evaluate_for_user
+    """Measure how well a model predicts unseen documents, or what it writes."""
+    from didlm.evaluate.command import evaluate_for_user, measure_for_user
 
-    evaluate_for_user(model, data, documents, draws, seed, column, device, json)
+    _refuse(context, ["draws"] if samples else _OF_SAMPLES, "with" if samples else "without")
+    if not samples:
+        evaluate_for_user(model, data, documents, draws, seed, column, device, json)
+        return
+    measure_for_user(
+        folder=model,
+        data=data,
+        documents=documents,
+        training_data=training_data,
+        column=column,
+        judge=judge,
+        order=order,
+        num=num,
+        steps=steps,
+        seed=seed,
+        top_p=top_p,
+        temperature=temperature,
+        batch_size=batch_size,
+        device=device,
+        json=json,
+    )
+
+
+_OF_SAMPLES = [
+    "num", "steps", "top_p", "temperature", "batch_size", "training_data", "judge", "order",
+]  # fmt: skip
+
+
+def _refuse(context: typer.Context, names: list[str], when: str) -> None:
+    """Refuse options that would have no effect."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            raise ValueError(f"--{name.replace('_', '-')} has no effect {when} --samples")
 
 
 @app.command()

@@ -5,16 +5,21 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from didlm.data.documents import read_documents
+from didlm.evaluate.judge import find_judge
 from didlm.evaluate.likelihood import Likelihood, evaluate
+from didlm.evaluate.order import Order, TokenRank, measure_order
+from didlm.evaluate.quality import Quality, data_lengths, measure
+from didlm.evaluate.samples import write_samples
 from didlm.files import check_place, write_text
 from didlm.pretrained import load
 
 
 def evaluate_for_user(
     folder: Path,
-    data: Path,
+    data: Path | None,
     documents: int | None,
     draws: int,
     seed: int,
@@ -23,14 +28,58 @@ def evaluate_for_user(
     json: Path | None,
 ) -> None:
     """Score the documents of a file; print the figures, and write them if asked to."""
+    if data is None:
+        raise ValueError(
+            "--data is missing: name a file of unseen documents, or measure what the model writes "
+            "with --samples"
+        )
     if json is not None:
         check_place(json)
     model = load(folder, device)
     texts = read_documents(data, column=column)[:documents]
     result = evaluate(model, texts, draws, seed)
-    if json is not None:
-        write_text(json, json_format.dumps(result.summary(), indent=2) + "\n")
+    _write(json, result.summary())
     Console(highlight=False).print(table(result))
+
+
+def measure_for_user(
+    folder: Path,
+    data: Path | None,
+    documents: int | None,
+    training_data: Path | None,
+    column: str,
+    judge: str | None,
+    order: bool,
+    num: int,
+    steps: int,
+    seed: int,
+    top_p: float,
+    temperature: float,
+    batch_size: int | None,
+    device: str,
+    json: Path | None,
+) -> None:
+    """Let a model write and measure the texts; print the figures, and write them if asked to."""
+    # Whatever can be wrong is found out before the work, not after it.
+    if json is not None:
+        check_place(json)
+    model = load(folder, device)
+    texts = read_documents(data, column=column)[:documents] if data else None
+    training = read_documents(training_data, column=column) if training_data else None
+    if texts is not None:
+        data_lengths(model, texts)
+    found = find_judge(judge, model.tokenizer, device) if judge is not None else None
+    controls = {"steps": steps, "top_p": top_p, "temperature": temperature}
+    samples = write_samples(model, num, seed, batch_size, **controls)
+    quality = measure(model, samples, texts, training, found)
+    ordered = measure_order(samples, model.tokenizer) if order else None
+    settings = {"num": num, "seed": seed, "batch_size": batch_size, **controls}
+    figures = quality.summary() | {"order": ordered.summary() if ordered else None}
+    _write(json, figures | {"settings": settings})
+    console = Console(highlight=False)
+    console.print(quality_table(quality))
+    if ordered:
+        console.print(order_table(ordered))
 
 
 def table(result: Likelihood) -> Table:
@@ -38,9 +87,6 @@ def table(result: Likelihood) -> Table:
     figures = result.summary()
     what = "exact likelihood" if result.exact else "upper bound"
     lengths = "any length" if result.variable_length else "one length"
-    shown = Table(title=f"{result.method}: {what}, texts of {lengths}", show_header=False)
-    shown.add_column()
-    shown.add_column(justify="right")
     error = "" if result.exact else f" ± {result.stderr:.4f}"
     rows = {
         "nats per token": f"{result.nats_per_token:.4f}{error}",
@@ -55,6 +101,67 @@ def table(result: Likelihood) -> Table:
         rows["nats per token, tighter bound"] = f"{figures['nats_per_token_dse']:.4f}"
     if result.cut:
         rows["documents cut"] = f"{result.cut:,}"
+    return _shown(f"{result.method}: {what}, texts of {lengths}", rows)
+
+
+def quality_table(quality: Quality) -> Table:
+    """The figures of samples for people."""
+    lengths, data, verdict = quality.lengths, quality.data_lengths, quality.verdict
+    rows = {
+        "tokens in a text": f"{lengths.mean():.1f}, standard deviation {lengths.std():.1f}",
+        "entropy of the tokens of a text": f"{quality.entropy_bits:.3f} bits",
+        "distinct runs of 1, 2, 3, 4 tokens": ", ".join(map(_share, quality.distinct.values())),
+        "network calls for a text": f"{quality.nfe:.1f} in {quality.steps:.1f} steps",
+        "seconds for a text": f"{quality.seconds:.3f}: {quality.network_seconds:.3f} in the network"
+        f", {quality.sampling_seconds:.3f} sampling",
+    }
+    if data is not None:
+        rows["tokens in a text of the data"] = f"{data.mean():.1f}"
+        rows["Kolmogorov-Smirnov distance of lengths"] = f"{quality.length_ks:.3f}"
+    if quality.copied is not None:
+        rows["runs of 13 tokens that are in the training data"] = _share(quality.copied)
+    if verdict is not None and verdict.perplexity is not None:
+        rows["judge"] = verdict.judge
+        rows["perplexity to the judge, mean of texts"] = f"{verdict.perplexity:.3f}"
+        rows["nats per token to the judge"] = f"{verdict.nats_per_token:.4f}"
+    if verdict is not None and verdict.left_out:
+        rows["texts without tokens, not judged"] = f"{verdict.left_out:,}"
+    return _shown(f"{quality.method}: {len(lengths):,} texts", rows)
+
+
+def order_table(order: Order) -> Table:
+    """The order of writing for people."""
+    tenths = ["-" if mean is None else f"{mean:.2f}" for mean in order.per_step_by_tenth]
+    rows = {
+        "tokens in one step of a text": f"{order.per_step:.2f}, at most {order.most_per_step}",
+        "by tenth of its steps": " ".join(tenths),
+        "neighbours that came together": f"{_share(order.together)}, "
+        f"{_share(order.together_if_shuffled)} if shuffled",
+        "tokens that come first": _names(order.earliest),
+        "tokens that come last": _names(order.latest),
+    }
+    if order.frequency_correlation is not None:
+        rows["correlation of frequency and time"] = f"{order.frequency_correlation:+.2f}"
+    return _shown("order of writing", rows)
+
+
+def _names(tokens: list[TokenRank]) -> str:
+    return " ".join(repr(token.text) for token in tokens) or "none comes often enough"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.3f}"
+
+
+def _shown(title: str, rows: dict[str, str]) -> Table:
+    shown = Table(title=title, show_header=False)
+    shown.add_column()
+    shown.add_column(justify="right")
     for name, value in rows.items():
-        shown.add_row(name, value)
+        shown.add_row(name, Text(value))  # as it is: a token may look like markup
     return shown
+
+
+def _write(json: Path | None, figures: dict[str, object]) -> None:
+    if json is not None:
+        write_text(json, json_format.dumps(figures, indent=2, ensure_ascii=False) + "\n")

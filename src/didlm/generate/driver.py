@@ -17,6 +17,7 @@ from didlm.generate.limits import check_limits, limits_of, within
 from didlm.generate.results import Frame
 from didlm.generate.samplers import CAUTION, Moment, Sampler
 from didlm.generate.scorer import Scorer
+from didlm.generate.stopwatch import Stopwatch
 from didlm.generate.tokens import TokenControls, draw_tokens
 
 LOGITS_AT_A_TIME = 2**22  # no more than this are ever held
@@ -94,6 +95,7 @@ class Writer:
         self.stale = torch.ones_like(self.number, dtype=torch.bool)  # changed since it was read
         self.stopped = torch.zeros_like(self.stale)  # complete, says the model
         self.rows_read = 0  # by the model, in all its calls
+        self.in_network = Stopwatch(device)  # the time that the model takes to answer
         self.finished: list[Finished] = []
 
     @torch.no_grad()
@@ -162,7 +164,9 @@ class Writer:
         x_t, all_due = self.draft.x_t, bool(due.all())
         if all_due or bool(due.any()):
             part, rows = x_t if all_due else x_t.select(due), due[x_t.sequence]
-            answer = self.scorer.read(part, self.time[due], self.draft.recall(rows))
+            recall, deleted = self.draft.recall(rows), self.time[due]
+            with self.in_network.running():
+                answer = self.scorer.read(part, deleted, recall)
             _check_numbers(answer.log_rate)
             self.draft = self.draft.answered(rows, answer)
             self.rows_read += part.rows
@@ -227,7 +231,9 @@ class Writer:
         size = max(1, LOGITS_AT_A_TIME // self.scorer.outputs)
         drawn = []
         for some, uniform in zip(rows.split(size), draws.split(size), strict=True):
-            logits = self.scorer.logits(self.draft.features[some])
+            features = self.draft.features[some]
+            with self.in_network.running():
+                logits = self.scorer.logits(features)
             _check_numbers(logits.amax(-1))
             logits.index_fill_(-1, self.forbidden, -torch.inf)
             if self.plan.end is not None:

@@ -25,10 +25,11 @@ class Sample:
     born: list[int]  # the step at which each token came, 0 if it was given
     nfe: int  # network calls that this text took part in
     steps: int  # of the sampler: calls, and steps at which nothing had to be evaluated again
-    seconds: float  # its share of the time of its batch
+    seconds: float  # its share of the time of its batch, without that of those who look on
     seed: int
     number: int  # which sample of the seed it is
     exact: bool = True  # False if the given text is there only up to the tokenizer's spelling
+    network_seconds: float = 0.0  # of its seconds, those in which the network answered
     frames: list[Frame] = field(default_factory=list, repr=False)  # with trace=True
 
     def __str__(self) -> str:
@@ -47,6 +48,7 @@ class Sample:
             "steps": self.steps,
             "nfe": self.nfe,
             "seconds": round(self.seconds, 4),
+            "network_seconds": round(self.network_seconds, 4),
             "born": self.born,
             "exact": self.exact,
             "seed": self.seed,

@@ -1,6 +1,5 @@
 """From what a user asks for to samples: batches, forced words, frames, timing."""
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from didlm.generate.draft import begin
 from didlm.generate.driver import Plan, Writer, write
 from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import Scorer
+from didlm.generate.stopwatch import Stopwatch
 from didlm.generate.template import Parts, Start, is_kept, with_forced
 from didlm.generate.template import start as begin_with
 from didlm.methods.method import Method
@@ -67,11 +67,12 @@ def finish(steps: Steps, callback: Callback | None = None) -> list[Sample]:
 
 
 def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) -> Steps:
-    began = time.perf_counter()
-    starts = _starts(task, range(first, first + size))
-    begun = [task.method.start(each, task.controls.length) for each in starts]
-    draft = begin(begun, task.tokenizer.bos, task.device)
-    writer = Writer(task.scorer, draft, task.plan, task.seed, first)
+    clock = Stopwatch(task.device)
+    with clock.running():
+        starts = _starts(task, range(first, first + size))
+        begun = [task.method.start(each, task.controls.length) for each in starts]
+        draft = begin(begun, task.tokenizer.bos, task.device)
+        writer = Writer(task.scorer, draft, task.plan, task.seed, first)
     frames: dict[int, list[Frame]] = {number: [] for number in range(first, first + size)}
 
     def observe() -> list[Frame]:
@@ -83,10 +84,9 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
 
     if watched or trace:
         yield observe()
-    for _ in write(writer):
+    for _ in clock.each(write(writer)):
         if watched or trace:
             yield observe()
-    seconds = (time.perf_counter() - began) / size
     samples = []
     for text in sorted(writer.finished, key=lambda text: text.number):
         start, length = starts[text.number - first], task.method.finish(text.tokens)
@@ -97,7 +97,8 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
             born=text.born[:length].tolist(),
             nfe=text.calls,
             steps=text.passes,
-            seconds=seconds,
+            seconds=clock.seconds / size,
+            network_seconds=writer.in_network.seconds / size,
             seed=task.seed,
             number=text.number,
             exact=start.exact and is_kept(start, decoded),

@@ -1,0 +1,95 @@
+"""Judges: models that say how likely a text is to them, whoever wrote it."""
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from didlm._inputs import FloatArray, IntArray
+from didlm.data.tokenizer import Tokenizer
+from didlm.evaluate.likelihood import evaluate
+from didlm.methods.ar import AR
+from didlm.pretrained import Model, load
+
+
+class Judge(Protocol):
+    """Anything that knows the likelihood of texts."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        ...
+
+    def nats(self, texts: list[str]) -> tuple[FloatArray, IntArray]:
+        """-log p of each text, and how many tokens it has to the judge."""
+        ...
+
+
+class OwnJudge:
+    """An autoregressive model of ours: its likelihood is exact, ending the text included."""
+
+    def __init__(self, name: str, model: Model) -> None:
+        self.name, self.model = name, model
+
+    def nats(self, texts: list[str]) -> tuple[FloatArray, IntArray]:
+        """-log p of each text, cut to the longest that the model has learnt, and its tokens."""
+        ids = self.model.tokenizer.encode_batch(texts)
+        tokens = np.array([min(len(text), self.model.longest) for text in ids], dtype=np.int64)
+        nats = np.zeros(len(texts))
+        some = np.flatnonzero(tokens)
+        if len(some):
+            nats[some] = evaluate(self.model, [texts[number] for number in some]).nats[0]
+        return nats, tokens
+
+
+def find_judge(name: str, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> Judge:
+    """The judge of a name.
+
+    Args:
+        name: folder of an autoregressive model of ours; or folder, or name on the Hugging Face hub,
+            of a causal model of the library transformers.
+        tokenizer: of the model that is judged. A judge of ours must have the same one; others read
+            texts with their own.
+        device: where it is to run.
+
+    Raises:
+        ValueError: if there is none, it is damaged, or it cannot judge this model.
+    """
+    folder = Path(name)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ValueError(f"there is no judge '{name}': the folder has no config.json")
+    if folder.is_dir() and _is_ours(folder):
+        return _own_judge(name, tokenizer, device)
+    from didlm.evaluate.hub import hub_judge  # the library takes seconds to import
+
+    return hub_judge(name, device)
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise ValueError(
+            f"there is no judge '{folder}': its config.json is damaged: {problem}"
+        ) from None
+    return isinstance(config, dict) and "format" in config
+
+
+def _own_judge(name: str, tokenizer: Tokenizer, device: torch.device | str) -> Judge:
+    try:
+        model = load(name, device)
+    except ValueError as problem:
+        raise ValueError(f"there is no judge '{name}': {problem}") from None
+    if model.method.name != AR.name:
+        raise ValueError(
+            f"the model in {name} cannot judge: its method is '{model.method.name}', and only "
+            f"'{AR.name}' has an exact likelihood of texts of any length"
+        )
+    if model.tokenizer.fingerprint() != tokenizer.fingerprint():
+        raise ValueError(
+            f"the judge {name} has another tokenizer than the model, so that its figures would "
+            "count other tokens: train it with --set tokenizer=FOLDER_OF_THE_MODEL"
+        )
+    return OwnJudge(name, model)
