@@ -23,13 +23,14 @@ from didlm.files import write_text
 from didlm.pretrained import Model, load
 
 NOTES = [
-    "A bound is an upper bound on what the exact figure would be; only methods marked exact know it. "
-    "Whole documents and chunks of one length are never in one table: the ends of documents cost "
-    "something, and chunks have none.",
+    "A bound is an upper bound on what the exact figure would be; only methods marked exact know "
+    "that. Whole documents and chunks of one length are never in one table: the ends of documents "
+    "cost something, and chunks have none.",
     "± is the standard error of the noise of a bound, from 32 replicates with the same documents.",
     "Perplexity is that of the samples under the judge; a model that is its own judge looks good. "
-    "Text that repeats itself has a low perplexity too, so it is compared at equal unigram entropy, "
-    "which the temperature moves: between measured temperatures its logarithm is interpolated.",
+    "Text that repeats itself has a low perplexity too, so it is compared at equal unigram "
+    "entropy, which the temperature moves: between measured temperatures its logarithm is "
+    "interpolated. A judge that has learnt whole documents does not judge chunks.",
     "Losses of different methods weigh their terms differently: their curves tell of progress, not "
     "of rank.",
 ]
@@ -168,5 +169,3 @@ def _for_terminal(table: Table) -> RichTable:
     for row in table.rows:
         shown.add_row(*row)
     return shown
-
-

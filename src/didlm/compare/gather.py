@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from didlm.data import stories
-from didlm.evaluate.judge import Judge
+from didlm.evaluate.judge import Judge, OwnJudge
 from didlm.evaluate.likelihood import Likelihood, evaluate
 from didlm.evaluate.quality import Quality, measure, unigram_entropy
 from didlm.model.transformer import non_embedding_parameters
@@ -128,6 +128,8 @@ def gather(
         likelihood=None,
         curve=curve,
     )
+    if isinstance(judge, OwnJudge) and not entry.variable_length:
+        judge = None  # it has learnt whole documents, and no chunks that begin anywhere
     if model.method.bounded:
         say(f"{name}: likelihood of {len(plan.documents)} documents")
         likelihood = evaluate(model, plan.documents, plan.draws, plan.seed)
@@ -151,7 +153,7 @@ def gather(
 
     all_steps = sorted(set(plan.steps)) if entry.stepwise else [max(plan.steps)]
     entry.by_steps.extend(run(steps, 1.0) for steps in all_steps)
-    for temperature in sorted(set(plan.temperatures)):
+    for temperature in sorted(set(plan.temperatures)) if judge else []:
         again = entry.best if temperature == 1 else run(all_steps[-1], temperature)
         entry.by_temperature.append(again)
     return entry
@@ -167,7 +169,8 @@ def perplexity_at_entropy(entry: Entry, bits: float) -> float | None:
     points = [(run.quality.entropy_bits, np.log(run.perplexity)) for run in runs if run.perplexity]
     if not points or not points[0][0] <= bits <= points[-1][0]:
         return None
-    return float(np.exp(np.interp(bits, *zip(*points, strict=True))))
+    entropies, logarithms = np.array(points).T
+    return float(np.exp(np.interp(bits, entropies, logarithms)))
 
 
 def entropy_of_data(model: Model, documents: list[str]) -> float:

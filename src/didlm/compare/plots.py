@@ -29,10 +29,11 @@ def draw_all(
     variable = [entry for entry in entries if entry.variable_length]
     if variable:
         pictures["Lengths"] = _lengths(variable, data_lengths)
-    for name, value in (
-        ("generative perplexity", lambda run: run.perplexity),
-        ("share of valid texts", lambda run: run.valid),
-    ):
+    qualities: dict[str, Value] = {
+        "generative perplexity": lambda run: run.perplexity,
+        "share of valid texts": lambda run: run.valid,
+    }
+    for name, value in qualities.items():
         shown = [entry for entry in entries if value(entry.best) is not None]
         if shown:
             pictures[f"Steps and {name}"] = _quality(shown, value, name, "steps")

@@ -46,7 +46,8 @@ def page(
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>A comparison of models</title><style>{STYLE}</style><h1>A comparison of models</h1>"
+        f"<title>A comparison of models</title><style>{STYLE}</style>"
+        "<h1>A comparison of models</h1>"
         f"<p><code>{escape(command)}</code></p>"
         + "<p>" + "; ".join(f"{escape(k)}: {escape(v)}" for k, v in facts.items()) + "</p>"
         + "".join(map(_table, tables))
