@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench clean
+.PHONY: help setup demo test test-long lint bench compare clean
 
 help:
 	@echo "make demo       set up, then train a tiny model from nothing and let it write"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-long  the tests that take minutes"
 	@echo "make lint       formatting, linting and types only"
 	@echo "make bench      run the benchmarks, append to benchmarks/results"
+	@echo "make compare    train every method on the embedded stories with as many FLOPs; docs/comparison"
 	@echo "make setup      only create the environment in $(VENV)"
 	@echo "make clean      remove the environment and caches"
 
@@ -56,6 +57,18 @@ bench: setup
 	$(BIN)/python benchmarks/token_loss.py
 	$(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/sampling.py
+
+# Runs that are there already are not trained again.
+COMPARED := did radd ilm ar did-fixed radd-fixed
+OPTIONS_radd       := --method radd --set padding=160
+OPTIONS_radd-fixed := --method radd
+
+compare: $(COMPARED:%=runs/compare/%/config.json)
+	$(BIN)/didlm compare $(COMPARED:%=runs/compare/%) --num 500 --out docs/comparison
+
+runs/compare/%/config.json: | setup
+	rm -rf runs/compare/$*
+	$(BIN)/didlm train --recipe compare $(or $(OPTIONS_$*),--method $*) --out runs/compare/$*
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

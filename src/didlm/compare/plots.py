@@ -38,14 +38,15 @@ def draw_all(
         if shown:
             pictures[f"Steps and {name}"] = _quality(shown, value, name, "steps")
             pictures[f"Seconds and {name}"] = _quality(shown, value, name, "seconds per sample")
-            pictures[f"Training FLOPs and {name}"] = _by_flops(shown, value, name)
+            if any(entry.flops for entry in shown):
+                pictures[f"Training FLOPs and {name}"] = _by_flops(shown, value, name)
     if any(run.perplexity for entry in entries for run in entry.by_temperature):
         pictures["Perplexity at equal entropy"] = _temperatures(entries, data_entropy)
     for kind, some in (
         ("whole documents", variable),
         ("chunks of one length", [entry for entry in entries if not entry.variable_length]),
     ):
-        some = [entry for entry in some if entry.likelihood and _validations(entry)]
+        some = [entry for entry in some if entry.likelihood and entry.flops and _validations(entry)]
         if some:
             entropy = document_entropy if kind == "whole documents" else None
             pictures[f"Training FLOPs and likelihood, {kind}"] = _bounds(some, entropy)

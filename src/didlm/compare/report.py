@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from didlm.compare.tables import Table
+from didlm.display.pieces import printable
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem;
@@ -54,7 +55,7 @@ def page(
         + "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
         + f'<h2>Plots</h2><div class="plots">{plots}</div><h2>A text of each</h2>'
         + "".join(
-            f"<h3>{escape(name)}</h3><blockquote>{escape(text)}</blockquote>"
+            f"<h3>{escape(name)}</h3><blockquote>{escape(printable(text))}</blockquote>"
             for name, text in examples.items()
         )
         + "</html>\n"
