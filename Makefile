@@ -63,12 +63,13 @@ COMPARED := did radd ilm ar did-fixed radd-fixed
 OPTIONS_radd       := --method radd --set padding=160
 OPTIONS_radd-fixed := --method radd
 
-compare: $(COMPARED:%=runs/compare/%/config.json)
+compare: $(COMPARED:%=runs/compare/%/.trained)
 	$(BIN)/didlm compare $(COMPARED:%=runs/compare/%) --num 500 --out docs/comparison
 
-runs/compare/%/config.json: | setup
+runs/compare/%/.trained: | setup
 	rm -rf runs/compare/$*
 	$(BIN)/didlm train --recipe compare $(or $(OPTIONS_$*),--method $*) --out runs/compare/$*
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

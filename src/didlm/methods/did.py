@@ -203,6 +203,11 @@ class FixedDID(DID):
             tokenizer.bos, fixed_length, given_share, weighting, separator=tokenizer.separator
         )
 
+    @classmethod
+    def cuts_chunks(cls, **_: Any) -> bool:
+        """Always."""
+        return True
+
     def lay_out(self, documents: Sequence[IntArray], longest: int) -> list[IntArray]:
         """Chunks; what is left over at the end is dropped."""
         assert self.fixed_length is not None

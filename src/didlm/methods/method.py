@@ -34,6 +34,11 @@ class Method(ABC):
     def build(cls, tokenizer: Tokenizer, **options: Any) -> Self:
         """The method for a tokenizer, with those of the settings of a run that concern it."""
 
+    @classmethod
+    def cuts_chunks(cls, **options: Any) -> bool:
+        """Whether it lays documents end to end and cuts them, so that a single one will do."""
+        return False
+
     @property
     @abstractmethod
     def heads(self) -> Heads:

@@ -88,6 +88,11 @@ class RADD(Method):
             padded=padding > 0,
         )
 
+    @classmethod
+    def cuts_chunks(cls, padding: int = 0, **_: Any) -> bool:
+        """Unless documents are padded."""
+        return not padding
+
     @property
     def heads(self) -> Heads:
         """Tokens alone: where they are missing can be seen."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from didlm.data import stories
 from didlm.data.documents import read_documents, split_by_hash
@@ -37,14 +38,7 @@ def prepare(settings: Settings) -> Prepared:
         tokenizer = Tokenizer.load(Path(settings.tokenizer))
     else:
         tokenizer = Tokenizer.train_bpe(train, settings.vocabulary)
-    method = find_method(settings.method).build(
-        tokenizer,
-        given_share=settings.given_share,
-        weighting=settings.weighting,
-        fixed_length=settings.fixed_length,
-        padding=settings.padding,
-        form=settings.form,
-    )
+    method = find_method(settings.method).build(tokenizer, **_options(settings))
     train_corpus, cut = _corpus("training", train, tokenizer, method, settings)
     valid_corpus, _ = _corpus("validation", valid, tokenizer, method, settings)
     valid_corpus = valid_corpus.first(settings.valid_documents)
@@ -78,7 +72,8 @@ def _documents(settings: Settings) -> tuple[list[str], list[str]]:
         return documents, read_documents(Path(settings.valid), settings.separator, settings.column)
     if len(documents) > 1:
         return split_by_hash(documents, fraction)
-    if _fixed(settings) and 0 < fraction < 1:
+    chunks = find_method(settings.method).cuts_chunks(**_options(settings))
+    if chunks and 0 < fraction < 1:
         # A book, say: its end is for validation.
         end = round(len(documents[0]) * (1 - fraction))
         return [documents[0][:end]], [documents[0][end:]]
@@ -88,9 +83,10 @@ def _documents(settings: Settings) -> tuple[list[str], list[str]]:
     )
 
 
-def _fixed(settings: Settings) -> bool:
-    """Whether documents are laid end to end and cut into chunks."""
-    return settings.method == "did-fixed" or (settings.method == "radd" and not settings.padding)
+def _options(settings: Settings) -> dict[str, Any]:
+    """Those of the settings that a method may be concerned with."""
+    names = ("given_share", "weighting", "fixed_length", "padding", "form")
+    return {name: getattr(settings, name) for name in names}
 
 
 def _corpus(
