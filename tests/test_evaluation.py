@@ -88,11 +88,21 @@ class TestPaths:
         assert plain.tight.mean() < plain.nats.mean()
         assert np.mean(one) == pytest.approx(plain.tight.mean(), abs=4 * error)
 
-    def test_models_of_any_length_have_none(self, tokenizer) -> None:
-        model = model_for("did", tokenizer)
+    @pytest.mark.parametrize("name", ["did", "radd", "ar"])
+    def test_other_models_have_none(self, name, tokenizer) -> None:
+        model = model_for(name, tokenizer)
         rng = np.random.default_rng(0)
-        with pytest.raises(ValueError, match="fixed-length"):
+        sentence = f"needs a model of the method 'did-fixed': this one's is '{name}'"
+        with pytest.raises(ValueError, match=sentence):
             path_bound(model.network, model.method, np.array([1]), 1, rng)
+        with pytest.raises(ValueError, match=sentence):
+            evaluate(model, DOCUMENTS, paths=2)
+
+    def test_it_stands_beside_the_other_bounds(self, tokenizer) -> None:
+        figures = evaluate(model_for("did-fixed", tokenizer), DOCUMENTS, paths=16).summary()
+        assert figures["paths"] == 16
+        dice, dse = figures["nats_per_token"], figures["nats_per_token_dse"]
+        assert figures["nats_per_token_paths"] < dse < dice
 
 
 class TestLikelihood:

@@ -238,6 +238,9 @@ def evaluate(
     draws: Annotated[
         int, typer.Option(min=1, help="States of each document, in each of 32 replicates.")
     ] = 1,
+    paths: Annotated[
+        int, typer.Option(min=0, help="did-fixed: insertion paths, for a tighter bound.")
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all draws.")] = 0,
     column: Annotated[str, typer.Option(help="Of .jsonl files.")] = "text",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
@@ -266,9 +269,11 @@ def evaluate(
     """Measure how well a model predicts unseen documents, or what it writes."""
     from didlm.evaluate.command import evaluate_for_user, measure_for_user
 
-    _refuse(context, ["draws"] if samples else _OF_SAMPLES, "with" if samples else "without")
+    _refuse(
+        context, ["draws", "paths"] if samples else _OF_SAMPLES, "with" if samples else "without"
+    )
     if not samples:
-        evaluate_for_user(model, data, documents, draws, seed, column, device, json)
+        evaluate_for_user(model, data, documents, draws, paths, seed, column, device, json)
         return
     measure_for_user(
         folder=model,

@@ -22,6 +22,7 @@ def evaluate_for_user(
     data: Path | None,
     documents: int | None,
     draws: int,
+    paths: int,
     seed: int,
     column: str,
     device: str,
@@ -37,7 +38,7 @@ def evaluate_for_user(
         check_place(json)
     model = load(folder, device)
     texts = read_documents(data, column=column)[:documents]
-    result = evaluate(model, texts, draws, seed)
+    result = evaluate(model, texts, draws, seed, paths)
     _write(json, result.summary())
     Console(highlight=False).print(table(result))
 
@@ -99,6 +100,10 @@ def table(result: Likelihood) -> Table:
     }
     if "nats_per_token_dse" in figures:
         rows["nats per token, tighter bound"] = f"{figures['nats_per_token_dse']:.4f}"
+    if "nats_per_token_paths" in figures:
+        rows[f"nats per token, bound over {result.paths} paths"] = (
+            f"{figures['nats_per_token_paths']:.4f}"
+        )
     if result.cut:
         rows["documents cut"] = f"{result.cut:,}"
     return _shown(f"{result.method}: {what}, texts of {lengths}", rows)

@@ -7,6 +7,7 @@ import numpy as np
 
 from didlm.data.loader import Corpus, budget_for
 from didlm.evaluate.bound import likelihood_bound
+from didlm.evaluate.paths import check_paths, path_bound
 from didlm.pretrained import Model
 
 REPLICATES = 32  # independent estimates with the same documents
@@ -26,6 +27,8 @@ class Likelihood:
     bytes: int
     cut: int  # documents of which only the beginning is scored
     variable_length: bool  # whether texts are whole documents, and their ends are paid for
+    paths: int = 0  # of each document, of the next
+    path_nats: np.ndarray | None = None  # [documents] by the bound over paths (Eq. path-bound)
 
     @property
     def nats_per_token(self) -> float:
@@ -68,10 +71,15 @@ class Likelihood:
         if self.tight_nats is not None:
             tight = float(self.tight_nats.sum(1).mean() / self.tokens)
             summary["nats_per_token_dse"] = tight
+        if self.path_nats is not None:
+            summary["paths"] = self.paths
+            summary["nats_per_token_paths"] = float(self.path_nats.sum() / self.tokens)
         return summary
 
 
-def evaluate(model: Model, documents: list[str], draws: int = 1, seed: int = 0) -> Likelihood:
+def evaluate(
+    model: Model, documents: list[str], draws: int = 1, seed: int = 0, paths: int = 0
+) -> Likelihood:
     """Estimate the likelihood bound of documents, or compute their exact likelihood.
 
     Args:
@@ -79,12 +87,16 @@ def evaluate(model: Model, documents: list[str], draws: int = 1, seed: int = 0) 
         documents: their texts.
         draws: states to visit of each document in each replicate, of which there are 32.
         seed: of the noise.
+        paths: for a model of fixed-length text: insertion paths of each document, for a tighter
+            bound beside the other. Each takes as many network calls as the text has tokens.
 
     Raises:
         ValueError: if there is nothing to score, or the method has no bound.
     """
     if draws < 1:
         raise ValueError(f"a bound takes at least one draw: got {draws}")
+    if paths:
+        check_paths(model.method, paths)
     method, tokenizer = model.method, model.tokenizer
     tokens = tokenizer.encode_batch(documents)
     texts = method.lay_out(tokens, model.longest)
@@ -105,6 +117,10 @@ def evaluate(model: Model, documents: list[str], draws: int = 1, seed: int = 0) 
     else:
         size = sum(len(text.encode()) for text in documents)
     tight = [bound.tight for bound in bounds if bound.tight is not None]
+    by_path = []
+    for number, text in enumerate(texts if paths else []):
+        rng = np.random.default_rng((seed, number))
+        by_path.append(path_bound(model.network, method, text, paths, rng))
     return Likelihood(
         method=method.name,
         exact=method.exact,
@@ -114,4 +130,6 @@ def evaluate(model: Model, documents: list[str], draws: int = 1, seed: int = 0) 
         bytes=size,
         cut=cut,
         variable_length=method.variable_length,
+        paths=paths,
+        path_nats=np.array(by_path) if paths else None,
     )

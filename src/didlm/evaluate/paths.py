@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from didlm.methods.did import DID
+from didlm.methods.method import Method
 from didlm.model.transformer import Network
 from didlm.objectives.sparse import normalise
 from didlm.packed import pack
@@ -20,7 +21,7 @@ ROWS_AT_A_TIME = 2**14
 
 @torch.no_grad()
 def path_bound(
-    network: Network, method: DID, text: np.ndarray, paths: int, rng: np.random.Generator
+    network: Network, method: Method, text: np.ndarray, paths: int, rng: np.random.Generator
 ) -> float:
     """An upper bound on -log p(text) in nats, whose mean falls towards it with more paths.
 
@@ -32,14 +33,22 @@ def path_bound(
         rng: of the orders.
 
     Raises:
-        ValueError: if the model's texts have no fixed length, or there are no paths.
+        ValueError: if the model does not insert into texts of fixed length, or there are no paths.
     """
-    if method.length is None:
-        raise ValueError("the bound over paths needs a model of fixed-length text")
-    if paths < 1:
-        raise ValueError(f"a bound over paths takes at least one of them: got {paths}")
+    check_paths(method, paths)
     weights = [path_log_weight(network, method.bos, text, rng) for _ in range(paths)]
     return math.log(paths) - float(np.logaddexp.reduce(weights))
+
+
+def check_paths(method: Method, paths: int) -> None:
+    """Refuse what has no such bound."""
+    if not isinstance(method, DID) or method.length is None:
+        raise ValueError(
+            "a bound over insertion paths needs a model of the method 'did-fixed': "
+            f"this one's is '{method.name}'"
+        )
+    if paths < 1:
+        raise ValueError(f"a bound over paths takes at least one of them: got {paths}")
 
 
 def path_log_weight(

@@ -80,7 +80,8 @@ class Reporter:
     def validation(self, step: int, metrics: dict[str, float], sentence: str) -> None:
         """The model has been validated."""
         self._record("valid", step, metrics)
-        self._bound = f"  bound {metrics['nats_per_document']:.1f}"
+        what = sentence.split()[0]  # bound, or exact, or just a loss
+        self._bound = f"  {what} {metrics['nats_per_document']:.1f}"
         self.say(f"step {step}: {sentence}")
 
     def say(self, sentence: str) -> None:
