@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from didlm.cli import app
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.likelihood import evaluate
+from didlm.evaluate.order import measure_order
 from didlm.evaluate.quality import data_lengths, ks_distance, measure
 from didlm.generate.results import Sample
 from didlm.methods.registry import OURS
@@ -79,6 +80,17 @@ class TestFigures:
         assert found["settings"] == {
             "num": 5, "seed": 3, "batch_size": 2, "steps": 8, "top_p": 0.9, "temperature": 1.0,
         }  # fmt: skip
+
+    def test_insertion_never_bears_neighbours_together_and_masked_diffusion_does(
+        self, tokenizer
+    ) -> None:
+        for name in OURS:
+            samples = model_for(name, tokenizer).generate(num_samples=30, steps=4, seed=0)
+            order = measure_order(samples, tokenizer)
+            if name == "radd":
+                assert order.together > 0.1
+            else:
+                assert order.together == 0
 
     def test_lengths_are_compared_with_the_data(self, place, tmp_path, tokenizer) -> None:
         found = figures(place, tmp_path, "--data", place / "data.jsonl")
