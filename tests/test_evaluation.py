@@ -18,6 +18,8 @@ from didlm.evaluate.paths import path_bound
 from didlm.methods.did import FixedDID
 from didlm.methods.registry import OURS
 from didlm.packed import pack
+from didlm.train.loop import train
+from didlm.train.settings import Settings
 from test_methods import TEXT, model_for, network_for
 
 
@@ -145,6 +147,29 @@ class TestLikelihood:
             evaluate(model_for("ilm", tokenizer), DOCUMENTS)
 
 
+class TestOrder:
+    """What a model has learnt of the order of words shows in the figures."""
+
+    TEXTS = ("one two three four five six seven eight", "eight six four two seven five three one")
+
+    @pytest.mark.parametrize("method", ["ar", "did"])
+    def test_shuffled_words_score_far_worse(self, method, tmp_path) -> None:
+        data = tmp_path / "data.txt"
+        data.write_text("<|endoftext|>".join(self.TEXTS * 20))
+        settings = Settings(
+            method=method, data=str(data), valid=str(data), vocabulary=300, steps=80, batch=16,
+            warmup=10, average=0.9, given_share=0.0, validate_every=80, valid_documents=2,
+            samples=1, sample_steps=4,
+        )  # fmt: skip
+        model = train(settings, tmp_path / "run")
+        rng = np.random.default_rng(0)
+        shuffled = [" ".join(rng.permutation(text.split())) for text in self.TEXTS * 4]
+        ordered = evaluate(model, self.TEXTS)
+        wrong = evaluate(model, shuffled)
+        assert wrong.nats_per_token > 3 * ordered.nats_per_token
+        assert wrong.nats_per_token > ordered.nats_per_token + 2
+
+
 class TestCommand:
     def run(self, *arguments: object) -> object:
         return CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
@@ -166,3 +191,16 @@ class TestCommand:
         (tmp_path / "empty.txt").write_text("")
         result = self.run("--model", tmp_path / "model", "--data", tmp_path / "empty.txt")
         assert "is empty" in str(result.exception)
+
+    @pytest.mark.parametrize("name", ["ar", "did"])
+    def test_bytes_and_tokens_are_those_of_the_file(self, name, tokenizer, tmp_path) -> None:
+        model_for(name, tokenizer).save_pretrained(tmp_path / "model")
+        texts = ["the dog saw a cat.", "una niña vio un 🐕", "a cat"]
+        data, out = tmp_path / "data.jsonl", tmp_path / "figures.json"
+        data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        result = self.run("--model", tmp_path / "model", "--data", data, "--json", out)
+        assert result.exit_code == 0, result.output
+        figures = json.loads(out.read_text())
+        assert figures["bytes"] == sum(len(text.encode("utf-8")) for text in texts)
+        assert figures["tokens"] == sum(len(tokenizer.encode(text)) for text in texts)
+        assert (figures["documents"], figures["documents_cut"]) == (3, 0)
