@@ -3,7 +3,7 @@
 import json as json_format
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -86,8 +86,10 @@ def compare_for_user(
     figures = {"command": command, **facts, "models": [entry.summary() for entry in entries]}
     write_text(out / "results.json", json_format.dumps(figures, indent=1) + "\n")
     write_text(out / "report.html", page(command, facts, tables, pictures, examples, notes))
+    terminal = Console(highlight=False)
     for table in tables:
-        Console(highlight=False).print(_for_terminal(table))
+        for part in _for_terminal(table, terminal.width):
+            terminal.print(part)
     console.print(f"The report is {out / 'report.html'}, its figures are in results.json.")
 
 
@@ -162,10 +164,17 @@ def _facts(
     return facts
 
 
-def _for_terminal(table: Table) -> RichTable:
-    shown = RichTable(title=table.title)
-    for number, heading in enumerate(table.headings):
-        shown.add_column(heading, justify="right" if number else "left")
-    for row in table.rows:
-        shown.add_row(*row)
-    return shown
+def _for_terminal(table: Table, width: int) -> Iterator[RichTable]:
+    """The table on its side, in parts that fit: figures below each other, a column for each row."""
+    names = max(map(len, table.headings))
+    size = max(len(cell) for row in table.rows for cell in row)
+    at_once = max(1, (width - names - 4) // (size + 3))
+    for first in range(0, len(table.rows), at_once):
+        part = table.rows[first : first + at_once]
+        shown = RichTable(title=table.title if first == 0 else None, show_header=False)
+        shown.add_column(no_wrap=True)
+        for _ in part:
+            shown.add_column(justify="right", no_wrap=True)
+        for number, heading in enumerate(table.headings):
+            shown.add_row(heading, *(row[number] for row in part), end_section=number == 0)
+        yield shown
