@@ -17,7 +17,9 @@ from didlm.data.loader import Corpus, budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
 from didlm.generate import driver
+from didlm.generate.results import Frame
 from didlm.generate.scorer import NetworkScorer
+from didlm.generate.stopwatch import Stopwatch
 from didlm.generate.template import CLOSED, Blank, parse, start
 from didlm.methods.did import DID, FixedDID
 from didlm.model.config import ModelConfig
@@ -541,6 +543,31 @@ def test_a_sample_says_how_it_came_to_be(request, kind) -> None:
         assert sample.line()["network_seconds"] <= sample.line()["seconds"]
         assert (sample.seed, sample.number) == (10, number)
         assert sample.frames == []
+
+
+def test_a_stopwatch_runs_only_under_what_it_times(monkeypatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr("didlm.generate.stopwatch.time.perf_counter", lambda: next(clock))
+    watch = Stopwatch(torch.device("cpu"))
+    with watch.running():
+        next(clock)  # a second passes
+    assert watch.seconds == 2
+    for _ in watch.each(iter("ab")):  # two steps, and finding out that there is no third
+        next(clock)  # whoever looks on takes a second
+    assert watch.seconds == 2 + 3
+
+
+def test_those_who_look_on_do_not_count(free, monkeypatch) -> None:
+    """On a clock that only the onlooker moves, writing takes no time at all."""
+    now = [0.0]
+    monkeypatch.setattr("didlm.generate.stopwatch.time.perf_counter", lambda: now[0])
+
+    def look(frames: list[Frame]) -> None:
+        now[0] += 1
+
+    (sample,) = free.generate(steps=4, seed=10, callback=look)
+    assert now[0] > 0
+    assert sample.seconds == sample.network_seconds == 0
 
 
 def test_a_sample_becomes_a_line_of_json(free) -> None:

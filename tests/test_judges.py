@@ -151,6 +151,16 @@ class TestHub:
         with pytest.raises(ValueError, match="there is no judge '.*': its weights lack "):
             find_judge(folder, tokenizer)
 
+    def test_pickled_weights_are_not_read(self, transformers, tokenizer, tmp_path) -> None:
+        folder = save(transformers, tokenizer, tmp_path, bos_token="<|bos|>")
+        weights = transformers.GPT2LMHeadModel.from_pretrained(folder).state_dict()
+        torch.save(weights, tmp_path / "pytorch_model.bin")
+        (tmp_path / "model.safetensors").unlink()
+        with pytest.raises(
+            ValueError, match="there is no judge '.*': its network cannot be loaded"
+        ):
+            find_judge(folder, tokenizer)
+
     def test_a_model_that_sees_what_follows_is_refused(
         self, transformers, tokenizer, tmp_path
     ) -> None:

@@ -1,10 +1,12 @@
 """`didlm evaluate --samples` from end to end."""
 
+import io
 import json
 import math
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from didlm.cli import app
@@ -12,6 +14,7 @@ from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.likelihood import evaluate
 from didlm.evaluate.order import measure_order
 from didlm.evaluate.quality import data_lengths, ks_distance, measure
+from didlm.evaluate.samples import write_samples
 from didlm.generate.results import Sample
 from didlm.methods.registry import OURS
 from didlm.pretrained import load
@@ -132,6 +135,15 @@ class TestFigures:
             nats.sum() / tokens.sum(), rel=1e-4
         )
         assert found["texts_not_judged"] == 5 - len(some)
+
+    def test_the_bar_on_a_terminal_changes_nothing(self, place, monkeypatch) -> None:
+        model, screen = load(place / "did"), io.StringIO()
+        plain = write_samples(model, 5, 0, 2, steps=4)
+        terminal = Console(file=screen, force_terminal=True)
+        monkeypatch.setattr("didlm.evaluate.samples.Console", lambda **_: terminal)
+        shown = write_samples(model, 5, 0, 2, steps=4)
+        assert [sample.tokens for sample in shown] == [sample.tokens for sample in plain]
+        assert "5/5" in screen.getvalue()
 
     def test_people_get_a_table(self, place) -> None:
         result = run("--model", place / "did", "--samples", "--num", 3, "--steps", 4, "--order")

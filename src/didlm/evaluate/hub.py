@@ -107,22 +107,43 @@ def hub_judge(name: str, device: torch.device | str = "cpu") -> HubJudge:
             "the package transformers: pip install 'didlm[hub]'"
         ) from None
     with _quiet():
-        local = Path(name).is_dir() or _in_cache(name)
-        if not local:
-            _ask_hub(name)
-        options = {"local_files_only": local, "trust_remote_code": False}
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
-            network, report = transformers.AutoModelForCausalLM.from_pretrained(
-                name, output_loading_info=True, **options
-            )
-        except Exception as problem:  # the libraries below raise whatever they like
-            raise _no_judge(name, problem) from None
+        network, tokenizer = _found(transformers, name)
+        network = network.float().to(where).eval()
+        _check(name, network, tokenizer)
+    return HubJudge(name, network, tokenizer)
+
+
+def _found(transformers: Any, name: str) -> tuple[Any, Any]:
+    """The network and its tokenizer from a folder, from earlier downloads, or from the hub."""
+    if Path(name).is_dir():
+        return _loaded(transformers, name, local=True)
+    _check_name(name)
+    try:
+        return _loaded(transformers, name, local=True)
+    except ValueError:  # not all of it was downloaded earlier
+        _ask_hub(name)
+        return _loaded(transformers, name, local=False)
+
+
+def _loaded(transformers: Any, name: str, local: bool) -> tuple[Any, Any]:
+    options = {"local_files_only": local, "trust_remote_code": False}
+    what = "tokenizer"
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
+        what = "network"
+        network, report = transformers.AutoModelForCausalLM.from_pretrained(
+            name,
+            output_loading_info=True,
+            use_safetensors=True,  # other weights are pickles
+            **options,
+        )
+    except Exception as problem:  # the libraries below raise whatever they like
+        lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+        reason = f"{lines[0] if lines else 'no reason given'} ({type(problem).__name__})"
+        raise _no_judge(name, f"its {what} cannot be loaded: {reason}") from None
     if report["missing_keys"]:  # which the library would fill with noise
         raise _no_judge(name, f"its weights lack {sorted(report['missing_keys'])[0]}")
-    network = network.float().to(where).eval()
-    _check(name, network, tokenizer)
-    return HubJudge(name, network, tokenizer)
+    return network, tokenizer
 
 
 @torch.no_grad()
@@ -148,13 +169,13 @@ def _context(config: Any, tokenizer: Any) -> int | None:
     return places
 
 
-def _in_cache(name: str) -> bool:
-    """Whether the model was downloaded earlier, so that nobody needs to be asked."""
+def _check_name(name: str) -> None:
+    """Refuse what the hub would not take for a name."""
     import huggingface_hub
 
     try:
-        return isinstance(huggingface_hub.try_to_load_from_cache(name, "config.json"), str)
-    except huggingface_hub.errors.HFValidationError:  # no name that the hub could have
+        huggingface_hub.utils.validate_repo_id(name)
+    except huggingface_hub.errors.HFValidationError:
         raise _no_judge(name, "there is no such folder") from None
 
 
@@ -176,9 +197,8 @@ def _ask_hub(name: str) -> None:
         ) from None
 
 
-def _no_judge(name: str, reason: object) -> ValueError:
-    first = next((line for line in str(reason).splitlines() if line.strip()), "")
-    return ValueError(f"there is no judge '{name}': {first.strip() or 'it cannot be loaded'}")
+def _no_judge(name: str, reason: str) -> ValueError:
+    return ValueError(f"there is no judge '{name}': {reason}")
 
 
 @contextmanager
