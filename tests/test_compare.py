@@ -13,11 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
 from didlm.cli import app
-from didlm.compare.gather import Entry, Run, perplexity_at_entropy
+from didlm.compare.gather import Entry, Run, metrics, perplexity_at_entropy
 from didlm.compare.plots import draw_all
 from didlm.compare.tables import all_tables
 from didlm.data.batch import make_batch
 from didlm.data.tokenizer import Tokenizer
+from didlm.evaluate.order import measure_order
 from didlm.evaluate.quality import Quality, Verdict
 from didlm.methods.registry import OURS, find_method
 from didlm.model.config import preset
@@ -132,18 +133,21 @@ def test_the_page_needs_nothing_from_elsewhere(report) -> None:
     shown = " ".join(page.cells)
     for name in METHODS:
         assert name in shown
-    assert "<code>didlm " in text
+    assert "<code>didlm" in text
 
 
 def test_lengths_that_vary_and_one_length_share_no_table(report, folders) -> None:
     text = (report / "report.html").read_text(encoding="utf-8")
-    whole, chunks, samples = re.findall(r"<table>.*?</table>", text, re.DOTALL)
+    tables = re.findall(r"<table>.*?</table>", text, re.DOTALL)
+    whole, samples, chunks, samples_of_chunks = tables
     assert "did-fixed" not in whole
     assert re.findall(r"<tr><td>([^<]*)", chunks) == ["did-fixed"]
     assert "bound" in chunks
     assert "exact" not in chunks
     assert re.findall(r"<tr><td>([^<]*)", whole) == ["did", "radd", "ilm", "ar"]
-    assert len(re.findall("<tr>", samples)) == 1 + 8
+    names = re.findall(r"<tr><td>([^<]*)", samples)
+    assert names == ["did", "did", "radd", "radd", "ilm", "ar", "data"]
+    assert re.findall(r"<tr><td>([^<]*)", samples_of_chunks) == ["did-fixed"] * 2
 
 
 def test_the_embedded_stories_tell_the_truth_beside_it(folders, tmp_path) -> None:
@@ -152,15 +156,17 @@ def test_the_embedded_stories_tell_the_truth_beside_it(folders, tmp_path) -> Non
     )
     assert result.exit_code == 0, result.output
     figures = json.loads((tmp_path / "r" / "results.json").read_text(encoding="utf-8"))
-    assert figures["exact entropy"].startswith("58.4")
+    assert figures["facts"]["exact entropy"].startswith("58.4")
     assert figures["models"][0]["samples"][0]["valid"] == 0.0
-    assert figures["judge"] == "none"
+    assert figures["facts"]["judge"] == "none"
 
 
 def test_bad_input_is_refused_before_anything_is_measured(folders, data, tmp_path) -> None:
     file, empty = tmp_path / "file", tmp_path / "empty.txt"
     file.write_text("x", encoding="utf-8")
     empty.write_text("", encoding="utf-8")
+    short = tmp_path / "short.txt"
+    short.write_text("a cat", encoding="utf-8")
     did = folders["did"]
     for arguments, sentence in [
         ([did, did], "one model is named twice"),
@@ -168,6 +174,9 @@ def test_bad_input_is_refused_before_anything_is_measured(folders, data, tmp_pat
         ([did, "--steps", 0], "steps must be at least 1"),
         ([did, "--temperature", 0], "temperatures must be positive"),
         ([did, "--out", file], "is a file"),
+        ([did, "--out", file / "deeper"], "is a file"),
+        ([did, "--training-data", data], "goes with --data"),
+        ([folders["ar"], folders["did-fixed"], "--data", short], "short"),
         ([tmp_path / "nowhere"], "nowhere"),
         ([did, "--data", empty], "empty"),
         ([did, "--data", data, "--judge", folders["ilm"]], "cannot judge: its method is 'ilm'"),
@@ -186,7 +195,8 @@ def entry(points: list[tuple[float, float, float]]) -> Entry:
         verdict = Verdict("judge", np.array([np.log(perplexity)]), np.array([1]))
         lengths = np.array([3, 4])
         quality = Quality("did", 4, 4, 0.2, 0.1, bits, lengths, lengths, {2: 0.5}, None, verdict)
-        some.by_temperature.append(Run(4, temperature, quality, 0.5, "text"))
+        order = measure_order([], None)
+        some.by_temperature.append(Run(4, temperature, quality, 0.5, order, "text"))
     some.by_steps.append(some.by_temperature[-1])
     return some
 
@@ -202,15 +212,18 @@ def test_perplexity_at_equal_entropy_is_interpolated_and_never_extrapolated() ->
 
 def test_tables_leave_out_what_is_not_known() -> None:
     found = entry([(1.0, 5.0, 16.0)])
-    table = all_tables([found], 5.0, None)[-1]
+    table = all_tables([found], found.best, None)[-1]
     row = dict(zip(table.headings, table.rows[0], strict=True))
-    assert row["at the data's entropy"] == row["perplexity"] == "16.000"
-    assert row["copied 13-grams"] == ""
+    assert row["the same at the data's entropy"] == row["perplexity to the judge"] == "16"
+    assert row["13-grams copied"] == ""
     assert row["valid"] == "50.0%"
+    colder = entry([(1.0, 4.0, 16.0)]).best
+    (cells,) = [row for row in all_tables([found], colder, None)[-1].rows if row[0] == "x"]
+    assert "outside the sweep" in cells
 
 
 def test_plots_are_pngs() -> None:
-    pictures = draw_all([entry([(1.0, 5.0, 16.0)])], np.array([3, 5]), 4.9, 58.4)
+    pictures = draw_all([entry([(1.0, 5.0, 16.0)])], 4.9, 58.4)
     assert all(png.startswith(b"\x89PNG") for png in pictures.values())
     assert "Perplexity at equal entropy" in pictures
     assert "Training loss" not in pictures  # there is no curve
@@ -238,3 +251,24 @@ def test_flops_are_those_that_torch_counts(name) -> None:
     pairs = float(batch.x_t.offsets.diff().double().square().sum())
     attention = 12 * config.layers * config.width * pairs / (2 if config.causal else 1)
     assert training_flops(config, batch) - attention == pytest.approx(products, rel=0.03)
+
+
+def test_damaged_lines_of_a_run_are_passed_over(tmp_path) -> None:
+    good = {"kind": "train", "step": 3, "loss": 1.0}
+    lines = [json.dumps(good), "[1]", '{"a": 1}', '{"kind": "valid", "step": 3}', '{"kind": "tr']
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert metrics(tmp_path) == [good]
+    assert metrics(tmp_path / "nowhere") == []
+
+
+def test_a_judge_must_suit_every_model(folders, data, tmp_path) -> None:
+    other = Tokenizer.train_bpe(["quite another text, with other words"], 262)
+    method = find_method("did").build(other)
+    config = preset("tiny", other.vocabulary, method.heads)
+    Model(Network(config), other, method, 30).save_pretrained(tmp_path / "other")
+    result = compare(
+        folders["did"], tmp_path / "other", "--data", data, "--judge", folders["ar"],
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert "another tokenizer" in str(result.exception)
+    assert not (tmp_path / "out").exists()

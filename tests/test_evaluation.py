@@ -13,7 +13,7 @@ from didlm.cli import app
 from didlm.data.loader import Corpus, budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
-from didlm.evaluate.likelihood import REPLICATES, evaluate
+from didlm.evaluate.likelihood import REPLICATES, Likelihood, evaluate
 from didlm.evaluate.paths import path_bound
 from didlm.methods.did import FixedDID
 from didlm.methods.registry import OURS
@@ -141,6 +141,22 @@ class TestLikelihood:
         result = evaluate(model_for("ar", tokenizer), DOCUMENTS)
         assert result.stderr == 0
         assert result.stderr_documents > 0
+
+    def test_documents_of_many_lengths_are_no_error_in_themselves(self) -> None:
+        lengths = np.array([3, 10, 50, 200])
+        exact = Likelihood("ar", True, 1.5 * lengths[None], None, lengths, 900, 0, True)
+        assert exact.stderr_documents == pytest.approx(0, abs=1e-12)
+        one = Likelihood("ar", True, np.array([[800.0]]), None, np.array([1]), 9, 0, True)
+        assert one.summary()["stderr_documents"] is None
+        json.dumps(one.summary(), allow_nan=False)
+
+    def test_bytes_are_those_of_the_text_even_where_chunks_cut_characters(self, tokenizer) -> None:
+        texts = ["naïve 漢字 and 🙂 again " * 3]
+        (ids,) = tokenizer.encode_batch(texts)
+        chunks = evaluate(model_for("did-fixed", tokenizer, fixed_length=4), texts)
+        stream = np.append(ids, tokenizer.separator)
+        left = stream[len(stream) // 4 * 4 :]
+        assert chunks.bytes == len(texts[0].encode()) - tokenizer.count_bytes(left)
 
     def test_no_bound_no_figures(self, tokenizer) -> None:
         with pytest.raises(ValueError, match="'ilm' has no bound"):

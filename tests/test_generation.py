@@ -23,7 +23,9 @@ from didlm.generate.stopwatch import Stopwatch
 from didlm.generate.template import CLOSED, Blank, parse, start
 from didlm.methods.did import DID, FixedDID
 from didlm.model.config import ModelConfig
+from didlm.model.length_prior import log_rate_prior
 from didlm.model.transformer import Network
+from didlm.packed import pack
 from didlm.pretrained import Model, load
 
 STORY = "Once upon a time there was happiness, and they lived happily. "
@@ -1097,3 +1099,18 @@ class TestWhatIsBroken:
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(ValueError, match=r"damaged|mean length"):
             load(tmp_path)
+
+
+def test_what_follows_a_prompt_has_the_length_that_the_rates_expect(stories) -> None:
+    """Also where lengths vary widely; an untrained network knows nothing but lengths."""
+    config = ModelConfig(
+        stories.vocabulary, 1, 16, 2, 16, condition=8, mean_length=30.0, length_dispersion=0.9
+    )
+    model = Model(Network(config), stories, DID(stories.bos), 1000)
+    prompt = "Once upon a time there was happiness, and"
+    given = len(stories.encode(prompt))
+    samples = model.generate(prompt=prompt, num_samples=400, steps=16, seed=0, batch_size=400)
+    lengths = np.array([len(sample) - given for sample in samples])
+    begun = pack([stories.encode(prompt)], stories.bos, [np.ones(given, np.int64)])
+    expected = log_rate_prior(begun, torch.ones(1), 30.0, 0.9).exp().item() * 2  # two open gaps
+    assert abs(lengths.mean() - expected) < 4 * lengths.std() / 20

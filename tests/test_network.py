@@ -11,7 +11,7 @@ from didlm.loss import batch_loss, sequence_costs
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
 from didlm.model.config import PRESETS, Heads, ModelConfig, preset
-from didlm.model.length_prior import log_rate_prior
+from didlm.model.length_prior import log_rate_prior, missing_dispersion
 from didlm.model.transformer import Network, non_embedding_parameters
 from didlm.objectives import dense
 from didlm.packed import pack
@@ -295,3 +295,10 @@ def test_impossible_configurations_are_refused() -> None:
         ModelConfig(10, layers=1, width=8, heads=2, feed_forward=8, norm="batch")
     with pytest.raises(ValueError, match="no tokens"):
         ModelConfig(0, layers=1, width=8, heads=2, feed_forward=8)
+
+
+def test_uncertainty_is_that_of_what_lies_beyond_the_given_text() -> None:
+    batch = pack([[], [1] * 8, [1] * 8], 0, given=[[], [0] * 8, [1] * 8])
+    found = missing_dispersion(batch, 60.0, 0.9)
+    assert found[:2].tolist() == pytest.approx([0.9, 0.9 / (1 + 0.9 * 8)])
+    assert found[2] > 0.8  # it is given, and says little about how long the rest is

@@ -194,7 +194,10 @@ def test_where_then_what_equals_the_joint_draw_of_the_paper() -> None:
 
     class Scores:
         vocabulary = outputs = 5
-        timed, normalised, dispersion = True, False, 0.0
+        timed, normalised = True, False
+
+        def dispersion(self, x_t):
+            return torch.zeros(len(x_t), dtype=torch.float64)
 
         def read(self, x_t, deleted, recall=None):
             table = scores.repeat(len(x_t), 1)

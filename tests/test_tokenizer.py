@@ -379,3 +379,11 @@ def test_what_is_not_a_tokenizer_is_refused(tmp_path, name, content, sentence) -
     (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with assert_refused(sentence.format(folder=tmp_path)):
         Tokenizer.load(tmp_path / name)
+
+
+@forall(st.text(alphabet="aé漢🙂 b", max_size=20), st.integers(0, 40))
+def test_bytes_add_up_wherever_a_text_is_cut(text, place) -> None:
+    tokenizer = Tokenizer.train_bpe(["ab a b"], 260)
+    ids = tokenizer.encode(text)
+    parts = [ids[:place], ids[place:]]
+    assert sum(map(tokenizer.count_bytes, parts)) == len(text.encode())

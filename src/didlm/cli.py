@@ -325,7 +325,7 @@ def compare(
         list[int] | None, typer.Option(help="Of the time grid; repeatable (16, 64).")
     ] = None,
     temperature: Annotated[
-        list[float] | None, typer.Option(help="Of the sweep; repeatable (0.6, 0.8, 1).")
+        list[float] | None, typer.Option(help="Of the sweep; repeatable (0.4, 0.7, 1).")
     ] = None,
     draws: Annotated[int, typer.Option(min=1, help="States of each document, of bounds.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of noise and samples.")] = 0,
@@ -337,25 +337,26 @@ def compare(
     """Measure models side by side: tables, plots and one self-contained page."""
     import shlex
 
-    from didlm.compare.command import compare_for_user
+    from didlm.compare.command import Request, compare_for_user
 
-    compare_for_user(
-        models,
-        data,
-        training_data,
-        documents,
-        judge,
-        num,
-        steps or [16, 64],
-        temperature or [0.6, 0.8, 1.0],
-        draws,
-        seed,
-        batch_size,
-        column,
-        device,
-        out,
-        shlex.join(["didlm", *sys.argv[1:]]),
+    request = Request(
+        folders=models,
+        data=data,
+        training_data=training_data,
+        documents=documents,
+        judge=judge,
+        num=num,
+        steps=steps or [16, 64],
+        temperatures=temperature or [0.4, 0.7, 1.0],
+        draws=draws,
+        seed=seed,
+        batch_size=batch_size,
+        column=column,
+        device=device,
+        out=out,
+        command=shlex.join(["didlm", *sys.argv[1:]]),
     )
+    compare_for_user(request)
 
 
 def main() -> None:

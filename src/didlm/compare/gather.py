@@ -11,7 +11,11 @@ import numpy as np
 from didlm.data import stories
 from didlm.evaluate.judge import Judge, OwnJudge
 from didlm.evaluate.likelihood import Likelihood, evaluate
-from didlm.evaluate.quality import Quality, measure, unigram_entropy
+from didlm.evaluate.order import Order, measure_order
+from didlm.evaluate.quality import Quality, measure
+from didlm.evaluate.samples import write_samples
+from didlm.generate.results import Sample
+from didlm.generate.samplers import one_by_one
 from didlm.model.transformer import non_embedding_parameters
 from didlm.pretrained import Model
 
@@ -51,6 +55,7 @@ class Run:
     temperature: float
     quality: Quality
     valid: float | None  # share that the grammar could have written
+    order: Order
     example: str  # the first text
 
     @property
@@ -59,9 +64,9 @@ class Run:
         return self.quality.verdict.perplexity if self.quality.verdict else None
 
     def summary(self) -> dict[str, object]:
-        """What is written as JSON."""
-        figures = {"temperature": self.temperature, **self.quality.summary()}
-        return figures | ({} if self.valid is None else {"valid": self.valid})
+        """What is written as JSON; the steps that were asked for, and those that were taken."""
+        asked = {"temperature": self.temperature, "steps_asked": self.steps}
+        return asked | self.quality.summary() | {"valid": self.valid, "order": self.order.summary()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,14 +121,14 @@ def gather(
         judge: of the samples, if there is one.
         say: told what is going on.
     """
-    curve = _metrics(folder)
+    curve = metrics(folder)
     flops = [line["flops"] for line in curve if line.get("flops")]
     entry = Entry(
         name=name,
         method=model.method.name,
         parameters=non_embedding_parameters(model.network),
         variable_length=model.method.variable_length,
-        stepwise=next(iter(model.method.samplers)) != "one-by-one",
+        stepwise=next(iter(model.method.samplers.values())) is not one_by_one,
         flops=flops[-1] if flops else None,
         likelihood=None,
         curve=curve,
@@ -136,20 +141,12 @@ def gather(
         entry = replace(entry, likelihood=likelihood)
 
     def run(steps: int, temperature: float) -> Run:
-        say(f"{name}: {plan.num} samples, {steps} steps, temperature {temperature:g}")
-        samples = model.generate(
-            num_samples=plan.num,
-            steps=steps,
-            temperature=temperature,
-            seed=plan.seed,
-            batch_size=plan.batch_size,
+        in_steps = f" in {steps} steps" if entry.stepwise else ""
+        say(f"{name}: {plan.num} samples{in_steps}, temperature {temperature:g}")
+        samples = write_samples(
+            model, plan.num, plan.seed, plan.batch_size, steps=steps, temperature=temperature
         )
-        data = plan.documents if entry.variable_length else None
-        quality = measure(model, samples, data, plan.training, judge)
-        valid = None
-        if plan.grammatical and entry.variable_length:
-            valid = float(np.mean([plan.grammatical(sample.text) for sample in samples]))
-        return Run(steps, temperature, quality, valid, samples[0].text)
+        return look_at(model, samples, plan, judge, steps, temperature)
 
     all_steps = sorted(set(plan.steps)) if entry.stepwise else [max(plan.steps)]
     entry.by_steps.extend(run(steps, 1.0) for steps in all_steps)
@@ -157,6 +154,36 @@ def gather(
         again = entry.best if temperature == 1 else run(all_steps[-1], temperature)
         entry.by_temperature.append(again)
     return entry
+
+
+def of_data(model: Model, plan: Plan, judge: Judge | None) -> Run:
+    """The same figures of the documents, as if a model had written them."""
+    samples = [
+        Sample(text, ids.tolist(), [1] * len(ids), nfe=0, steps=0, seconds=0, seed=0, number=number)
+        for number, (text, ids) in enumerate(
+            zip(plan.documents, model.tokenizer.encode_batch(plan.documents), strict=True)
+        )
+    ]
+    return look_at(model, samples, plan, judge)
+
+
+def look_at(
+    model: Model,
+    samples: list[Sample],
+    plan: Plan,
+    judge: Judge | None,
+    steps: int = 0,
+    temperature: float = 1.0,
+) -> Run:
+    """Measure samples; those of chunks have no lengths of their own, and no grammar."""
+    whole = model.method.variable_length
+    data, training = (plan.documents if whole else None), plan.training
+    quality = measure(model, samples, data, training, judge)
+    valid = None
+    if plan.grammatical and whole:
+        valid = float(np.mean([plan.grammatical(sample.text) for sample in samples]))
+    order = measure_order(samples, model.tokenizer)
+    return Run(steps, temperature, quality, valid, order, samples[0].text)
 
 
 def perplexity_at_entropy(entry: Entry, bits: float) -> float | None:
@@ -173,14 +200,21 @@ def perplexity_at_entropy(entry: Entry, bits: float) -> float | None:
     return float(np.exp(np.interp(bits, entropies, logarithms)))
 
 
-def entropy_of_data(model: Model, documents: list[str]) -> float:
-    """Unigram entropy of documents in bits, in the tokens of a model."""
-    return float(np.mean([unigram_entropy(ids) for ids in model.tokenizer.encode_batch(documents)]))
-
-
-def _metrics(folder: Path) -> list[dict[str, Any]]:
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """The course of a run, as far as it can be read; nothing if it is not there."""
     try:
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        text = (folder / "metrics.jsonl").read_text(encoding="utf-8")
     except (OSError, ValueError):
         return []
+    found = []
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # the last one of a run that was killed, say
+        wanted = {"train": "loss", "valid": "nats_per_document"}
+        if isinstance(entry, dict) and isinstance(entry.get("step"), int):
+            value = entry.get(wanted.get(str(entry.get("kind")), ""))
+            if isinstance(value, int | float):
+                found.append(entry)
+    return found

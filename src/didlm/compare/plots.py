@@ -10,6 +10,12 @@ from didlm.compare.gather import Entry, Run
 
 Value = Callable[[Run], float | None]
 FLOPS = "floating-point operations of the training"
+STEPS = "steps asked for"
+AGAINST: dict[str, Callable[[Run], float]] = {
+    STEPS: lambda run: run.steps,
+    "network calls per sample": lambda run: run.quality.nfe,
+    "seconds per sample": lambda run: run.quality.seconds,
+}
 
 
 class Plots:
@@ -19,31 +25,35 @@ class Plots:
         self.entries = entries
         self.colour = {entry.name: f"C{number}" for number, entry in enumerate(entries)}
 
-    def lengths(self, data: np.ndarray) -> bytes:
+    def lengths(self) -> bytes:
         """Distribution functions of the lengths at the most steps."""
         figure, axes = _axes("tokens", "share of texts at most so long")
-        _steps(axes, data, color="black", lw=3, alpha=0.5, label="data")
+        data = self.entries[0].best.quality.data_lengths
+        if data is not None:
+            _steps(axes, data, color="black", lw=3, alpha=0.5, label="data")
         for entry in self.entries:
             lengths, colour = entry.best.quality.lengths, self.colour[entry.name]
             _steps(axes, lengths, color=colour, lw=1.2, label=entry.name)
         return _png(figure, axes)
 
     def quality(self, value: Value, name: str, against: str) -> bytes:
-        """A figure of the samples against the steps, or the seconds."""
+        """A figure of the samples against the steps, the calls or the seconds."""
         figure, axes = _axes(against, name)
+        by_steps = against == STEPS
         for entry in self.entries:
             runs = [run for run in entry.by_steps if value(run) is not None]
-            by_steps = against == "steps"
-            places = [run.steps if by_steps else run.quality.seconds for run in runs]
+            places = [AGAINST[against](run) for run in runs]
             values, colour = [value(run) for run in runs], self.colour[entry.name]
             if by_steps and not entry.stepwise:
                 axes.axhline(values[0], color=colour, lw=1, ls=":", label=f"{entry.name}, no steps")
             else:
                 axes.plot(places, values, marker="o", color=colour, label=entry.name)
-        axes.set(xscale="log")
         if name.endswith("perplexity"):
             axes.set(yscale="log")
-        if against == "steps":
+        if not by_steps:
+            axes.set_xlim(left=0)
+        else:
+            axes.set(xscale="log")
             every = sorted({run.steps for entry in self.entries for run in entry.by_steps})
             axes.set_xticks(every, map(str, every))
             axes.set_xticks([], minor=True)
@@ -56,12 +66,12 @@ class Plots:
             if entry.flops:
                 colour = self.colour[entry.name]
                 axes.plot(entry.flops, value(entry.best), "o", color=colour, label=entry.name)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.15 * max(entry.flops or 0 for entry in self.entries))
         if name.endswith("perplexity"):
             axes.set(yscale="log")
         return _png(figure, axes)
 
-    def temperatures(self, data_entropy: float) -> bytes:
+    def temperatures(self, data_entropy: float | None) -> bytes:
         """Perplexity against entropy, as the temperature moves both."""
         figure, axes = _axes("unigram entropy in bits", "generative perplexity")
         for entry in self.entries:
@@ -73,7 +83,8 @@ class Plots:
             for run, point in zip(runs, points, strict=True):
                 text, place = f"{run.temperature:g}", {"textcoords": "offset points"}
                 axes.annotate(text, point, fontsize=7, xytext=(3, 3), **place)
-        axes.axvline(data_entropy, color="black", ls="--", lw=0.8, label="the data's entropy")
+        if data_entropy is not None:
+            axes.axvline(data_entropy, color="black", ls="--", lw=0.8, label="the data's entropy")
         axes.set(yscale="log")
         return _png(figure, axes)
 
@@ -100,7 +111,7 @@ class Plots:
         """Training losses, each with its method's own weights."""
         figure, axes = _axes("step", "training loss, nats per text")
         for entry in self.entries:
-            lines = [line for line in entry.curve if line["kind"] == "train" and line.get("loss")]
+            lines = [line for line in entry.curve if line["kind"] == "train"]
             steps, losses = [line["step"] for line in lines], [line["loss"] for line in lines]
             axes.plot(steps, losses, lw=0.8, color=self.colour[entry.name], label=entry.name)
         axes.set(yscale="log")
@@ -114,51 +125,56 @@ class Plots:
 
 
 def draw_all(
-    entries: Sequence[Entry],
-    data_lengths: np.ndarray,
-    data_entropy: float,
-    document_entropy: float | None,
+    entries: Sequence[Entry], data_entropy: float, document_entropy: float | None
 ) -> dict[str, bytes]:
     """All plots that the measurements allow, by their titles.
 
+    Whole documents and chunks of one length are never in one plot.
+
     Args:
         entries: the models.
-        data_lengths: of the documents, in tokens.
         data_entropy: unigram entropy of the documents, in bits.
         document_entropy: exact, in nats per document, where it is known.
     """
-    plots, pictures = Plots(entries), {}
+    plots = Plots(entries)
     whole = plots.of(lambda entry: entry.variable_length)
-    if whole.entries:
-        pictures["Lengths"] = whole.lengths(data_lengths)
-    qualities: dict[str, Value] = {
-        "generative perplexity": lambda run: run.perplexity,
-        "share of valid texts": lambda run: run.valid,
-    }
-    for name, value in qualities.items():
-        shown = plots.of(lambda entry, value=value: value(entry.best) is not None)  # type: ignore[misc]
-        if shown.entries:
-            pictures[f"Steps and {name}"] = shown.quality(value, name, "steps")
-            pictures[f"Seconds and {name}"] = shown.quality(value, name, "seconds per sample")
-            if any(entry.flops for entry in shown.entries):
-                pictures[f"Training FLOPs and {name}"] = shown.by_flops(value, name)
-    if any(run.perplexity for entry in entries for run in entry.by_temperature):
-        pictures["Perplexity at equal entropy"] = plots.temperatures(data_entropy)
+    chunks = plots.of(lambda entry: not entry.variable_length)
+    pictures = _draw(whole, "", data_entropy, document_entropy)
+    return pictures | _draw(chunks, ", chunks of one length", None, None)
+
+
+def _draw(
+    plots: Plots, kind: str, data_entropy: float | None, document_entropy: float | None
+) -> dict[str, bytes]:
+    pictures = {}
+    if plots.entries and not kind:
+        pictures["Lengths"] = plots.lengths()
+    judged = plots.of(lambda entry: entry.best.perplexity is not None)
+    valid = plots.of(lambda entry: entry.best.valid is not None)
+    for shown, value, name in (
+        (judged, lambda run: run.perplexity, "generative perplexity"),
+        (valid, lambda run: run.valid, "share of valid texts"),
+    ):
+        for against in AGAINST if shown.entries else ():
+            title = f"{name} against {against}".capitalize() + kind
+            pictures[title] = shown.quality(value, name, against)
+        if any(entry.flops for entry in shown.entries):
+            title = f"{name} against training FLOPs".capitalize() + kind
+            pictures[title] = shown.by_flops(value, name)
+    if judged.entries:
+        pictures[f"Perplexity at equal entropy{kind}"] = judged.temperatures(data_entropy)
     trained = plots.of(lambda e: bool(e.likelihood and e.flops and validations(e)))
-    for kind, variable in (("whole documents", True), ("chunks of one length", False)):
-        some = trained.of(lambda entry, wanted=variable: entry.variable_length == wanted)  # type: ignore[misc]
-        if some.entries:
-            entropy = document_entropy if variable else None
-            pictures[f"Training FLOPs and likelihood, {kind}"] = some.bounds(entropy)
+    if trained.entries:
+        pictures[f"Likelihood against training FLOPs{kind}"] = trained.bounds(document_entropy)
     learnt = plots.of(lambda entry: bool(entry.curve))
     if learnt.entries:
-        pictures["Training loss"] = learnt.losses()
+        pictures[f"Training loss{kind}"] = learnt.losses()
     return pictures
 
 
 def validations(entry: Entry) -> list[dict[str, Any]]:
     """What its run found out about unseen documents on the way."""
-    return [line for line in entry.curve if line["kind"] == "valid" and line["nats_per_document"]]
+    return [line for line in entry.curve if line["kind"] == "valid"]
 
 
 def _steps(axes: Any, values: np.ndarray, **look: Any) -> None:

@@ -149,6 +149,23 @@ class Tokenizer:
         """
         return self.library.decode(self._in_vocabulary(ids).tolist())
 
+    def count_bytes(self, ids: Integers) -> int:
+        """How many bytes the text of ids has, also if it begins or ends inside a character.
+
+        Raises:
+            ValueError: for an id that is not in the vocabulary.
+        """
+        text = self.decode(ids)
+        if "\ufffd" not in text:
+            return len(text.encode())
+        special, byte_of = set(self.special()), byte_of_character()
+        pieces = [
+            self.library.id_to_token(n) or "" for n in np.asarray(ids).tolist() if n not in special
+        ]
+        if not all(character in byte_of for piece in pieces for character in piece):
+            return len(text.encode())
+        return sum(map(len, pieces))
+
     def token_text(self, token: int) -> str:
         r"""One token for people to read; bytes that are no whole character appear as in \xe2.
 

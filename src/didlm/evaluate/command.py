@@ -93,13 +93,15 @@ def table(result: Likelihood) -> Table:
         "nats per token": f"{result.nats_per_token:.4f}{error}",
         "bits per byte": f"{figures['bits_per_byte']:.4f}",
         "perplexity": f"{figures['perplexity']:.3f}",
-        "standard error from the choice of documents": f"{result.stderr_documents:.4f}",
         "documents": f"{figures['documents']:,}",
         "tokens": f"{result.tokens:,}",
         "bytes": f"{result.bytes:,}",
     }
+    if len(result.lengths) > 1:
+        rows["standard error from the choice of documents"] = f"{result.stderr_documents:.4f}"
     if "nats_per_token_dse" in figures:
-        rows["nats per token, tighter bound"] = f"{figures['nats_per_token_dse']:.4f}"
+        tight, noise = figures["nats_per_token_dse"], figures["stderr_dse"]
+        rows["nats per token, tighter bound"] = f"{tight:.4f} ± {noise:.4f}"
     if "nats_per_token_paths" in figures:
         rows[f"nats per token, bound over {result.paths} paths"] = (
             f"{figures['nats_per_token_paths']:.4f}"

@@ -13,6 +13,7 @@ from didlm.pretrained import Model
 REPLICATES = 32  # independent estimates with the same documents
 BATCH = 64
 AT_ONCE = 2048  # documents in one go
+LARGEST_EXPONENT = 700.0  # exp of more is no number
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +24,17 @@ class Likelihood:
     exact: bool
     nats: np.ndarray  # [R, documents] in each replicate
     tight_nats: np.ndarray | None  # the same by the tighter bound, if there is one (Eq. dse)
-    tokens: int
+    lengths: np.ndarray  # [documents] in tokens
     bytes: int
     cut: int  # documents of which only the beginning is scored
     variable_length: bool  # whether texts are whole documents, and their ends are paid for
     paths: int = 0  # of each document, of the next
     path_nats: np.ndarray | None = None  # [documents] by the bound over paths (Eq. path-bound)
+
+    @property
+    def tokens(self) -> int:
+        """In all documents."""
+        return int(self.lengths.sum())
 
     @property
     def nats_per_token(self) -> float:
@@ -38,17 +44,22 @@ class Likelihood:
     @property
     def stderr(self) -> float:
         """Of `nats_per_token`, from the noise alone: the documents are what they are."""
-        if len(self.nats) < 2:
-            return 0.0
-        return float(self.nats.sum(1).std(ddof=1) / math.sqrt(len(self.nats)) / self.tokens)
+        return self._noise(self.nats)
 
     @property
     def stderr_documents(self) -> float:
-        """Of `nats_per_token`, from the choice of the documents, each counted by its tokens."""
-        each = self.nats.mean(0)
-        if len(each) < 2:
+        """Of `nats_per_token`, a ratio, from the choice of the documents; NaN of a single one."""
+        if len(self.lengths) < 2:
             return float("nan")
-        return float(each.std(ddof=1) * math.sqrt(len(each)) / self.tokens)
+        # Long documents have more nats and more tokens: only what is beyond that is an error.
+        beyond = self.nats.mean(0) - self.nats_per_token * self.lengths
+        return float(beyond.std(ddof=1) * math.sqrt(len(beyond)) / self.tokens)
+
+    def _noise(self, nats: np.ndarray) -> float:
+        """The standard error of nats per token over replicates [R, documents]."""
+        if len(nats) < 2:
+            return 0.0
+        return float(nats.sum(1).std(ddof=1) / math.sqrt(len(nats)) / self.tokens)
 
     def summary(self) -> dict[str, object]:
         """What is written as JSON; bounds are called bounds."""
@@ -59,9 +70,9 @@ class Likelihood:
             "lengths": "variable" if self.variable_length else "fixed",
             "bits_per_byte": per_token * self.tokens / self.bytes / math.log(2),
             "nats_per_token": per_token,
-            "perplexity": math.exp(per_token),
+            "perplexity": math.exp(min(per_token, LARGEST_EXPONENT)),
             "stderr": self.stderr,
-            "stderr_documents": self.stderr_documents,
+            "stderr_documents": None if len(self.lengths) < 2 else self.stderr_documents,
             "nats_per_document": float(self.nats.mean()),
             "documents": self.nats.shape[1],
             "documents_cut": self.cut,
@@ -71,6 +82,7 @@ class Likelihood:
         if self.tight_nats is not None:
             tight = float(self.tight_nats.sum(1).mean() / self.tokens)
             summary["nats_per_token_dse"] = tight
+            summary["stderr_dse"] = self._noise(self.tight_nats)
         if self.path_nats is not None:
             summary["paths"] = self.paths
             summary["nats_per_token_paths"] = float(self.path_nats.sum() / self.tokens)
@@ -113,7 +125,7 @@ def evaluate(
         bounds.append(likelihood_bound(model.network, method, corpus, budget, draws, seed + first))
     cut = sum(len(text) > model.longest for text in tokens) if method.variable_length else 0
     if cut or not method.variable_length:  # what is scored is not the whole of the documents
-        size = sum(len(tokenizer.decode(text).encode()) for text in scored)
+        size = sum(tokenizer.count_bytes(text) for text in scored)
     else:
         size = sum(len(text.encode()) for text in documents)
     tight = [bound.tight for bound in bounds if bound.tight is not None]
@@ -126,7 +138,7 @@ def evaluate(
         exact=method.exact,
         nats=np.concatenate([bound.nats for bound in bounds]).reshape(replicates, -1),
         tight_nats=np.concatenate(tight).reshape(replicates, -1) if tight else None,
-        tokens=sum(len(text) for text in scored),
+        lengths=np.array([len(text) for text in scored]),
         bytes=size,
         cut=cut,
         variable_length=method.variable_length,

@@ -114,7 +114,7 @@ class Writer:
             time=self.time,
             target=target,
             missing=missing,
-            dispersion=self._dispersion(),
+            dispersion=self.scorer.dispersion(self.draft.x_t),
             flips=self._flips,
             caution=self.plan.caution,
         )
@@ -197,11 +197,6 @@ class Writer:
             return torch.minimum(shortfall, room), room, torch.full_like(self.time, torch.inf)
         missing = (self.plan.length - self.draft.x_t.lengths).clamp(min=0)  # Eq. normalisation
         return missing, missing, missing.double()
-
-    def _dispersion(self) -> Tensor:
-        """How uncertain the number of missing tokens is [S], the less the more there are."""
-        of_lengths = self.scorer.dispersion
-        return of_lengths / (1 + of_lengths * self.draft.x_t.lengths.double())
 
     def _flips(self, count: Tensor, chance: Tensor) -> Tensor:
         """How many of `count` missing tokens come, each with the same chance [S]."""

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from didlm.model.length_prior import missing_dispersion
 from didlm.model.memory import Memory
 from didlm.model.transformer import Network
 from didlm.packed import Packed
@@ -39,7 +40,6 @@ class Scorer(Protocol):
     outputs: int  # how many logits there are: those after the vocabulary are padding of the head
     timed: bool  # whether the answer depends on the time
     normalised: bool  # whether rates are only known up to a factor per sequence (fixed length)
-    dispersion: float  # of the lengths of the data: (variance - mean) / mean^2
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """What the model says at times `deleted` [S], given what it remembers."""
@@ -49,11 +49,15 @@ class Scorer(Protocol):
         """Unnormalised log-probabilities of the tokens [R, V], in memory of their own."""
         ...
 
+    def dispersion(self, x_t: Packed) -> Tensor:
+        """How uncertain the number of missing tokens is [S]: (variance - mean) / mean^2."""
+        ...
+
 
 class CausalScorer:
     """A causal network, which reads every row once."""
 
-    timed, normalised, dispersion = False, False, 0.0
+    timed, normalised = False, False
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -78,6 +82,10 @@ class CausalScorer:
         """The vocabulary head, in float32 at least."""
         return _logits(self.network, features)
 
+    def dispersion(self, x_t: Packed) -> Tensor:
+        """None: one token is missing until the text ends."""
+        return torch.zeros(len(x_t), dtype=torch.float64, device=x_t.tokens.device)
+
 
 class NetworkScorer:
     """A trained network."""
@@ -88,7 +96,6 @@ class NetworkScorer:
         self.outputs = network.config.padded_vocabulary
         self.timed = network.time is not None
         self.normalised = network.config.normalised
-        self.dispersion = network.config.length_dispersion
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """One call of the network."""
@@ -104,6 +111,11 @@ class NetworkScorer:
     def logits(self, features: Tensor) -> Tensor:
         """The vocabulary head, in float32 at least."""
         return _logits(self.network, features)
+
+    def dispersion(self, x_t: Packed) -> Tensor:
+        """As far as lengths tell."""
+        config = self.network.config
+        return missing_dispersion(x_t, config.mean_length, config.length_dispersion)
 
 
 def scorer_of(network: Network) -> Scorer:

@@ -23,7 +23,7 @@ class ExactScorer:
         self.vocabulary = self.outputs = diffusion.vocabulary
         chances = torch.tensor(list(diffusion.data.values()), dtype=torch.float64)
         lengths = torch.tensor([len(text) for text in diffusion.data], dtype=torch.float64)
-        self.dispersion = _dispersion(chances, lengths)
+        self.spread = _dispersion(chances, lengths)
         self._known = set(diffusion.states)
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
@@ -50,6 +50,10 @@ class ExactScorer:
         """The features themselves."""
         return features.clone()
 
+    def dispersion(self, x_t: Packed) -> Tensor:
+        """As if lengths were negative binomial."""
+        return self.spread / (1 + self.spread * x_t.lengths.double())
+
 
 class OneSymbolScorer:
     """Texts of a single symbol, of which only the length is random, of any size."""
@@ -61,7 +65,7 @@ class OneSymbolScorer:
     def __init__(self, lengths: Tensor) -> None:
         """Take the probability of each length 0, 1, 2, ..."""
         self.log_p = lengths.double().log()
-        self.dispersion = _dispersion(lengths.double(), torch.arange(len(lengths)).double())
+        self.spread = _dispersion(lengths.double(), torch.arange(len(lengths)).double())
         self.log_factorial = torch.arange(len(lengths) + 2, dtype=torch.float64).add(1).lgamma()
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
@@ -73,6 +77,10 @@ class OneSymbolScorer:
     def logits(self, features: Tensor) -> Tensor:
         """Certainty."""
         return features.clone()
+
+    def dispersion(self, x_t: Packed) -> Tensor:
+        """As if lengths were negative binomial."""
+        return self.spread / (1 + self.spread * x_t.lengths.double())
 
     def _log_weight(self, kept: Tensor, deleted: Tensor) -> Tensor:
         """log E[u^length C(length, kept)]."""

@@ -25,6 +25,16 @@ def log_rate_prior(x_t: Packed, deleted: Tensor, mean: float, dispersion: float)
     return missing.log() - (1 + dispersion_rest * kept_of_mean).log() - gaps.log()
 
 
+def missing_dispersion(x_t: Packed, mean: float, dispersion: float) -> Tensor:
+    """How uncertain the number of missing tokens is [S]: the less, the more are there already.
+
+    Given ones are not counted, but the rest is what lies beyond them (Eq. first-arrival).
+    """
+    given = _per_sequence(x_t, x_t.given != 0).double()
+    _, dispersion_rest = _beyond(given, mean, dispersion)
+    return dispersion_rest / (1 + dispersion_rest * (x_t.lengths - given))
+
+
 def _beyond(given: Tensor, mean: float, dispersion: float) -> tuple[Tensor, Tensor]:
     """Mean and dispersion of a text's length beyond what is given of it (Eq. length-beyond).
 

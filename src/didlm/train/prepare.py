@@ -42,15 +42,12 @@ def prepare(settings: Settings) -> Prepared:
     train_corpus, cut = _corpus("training", train, tokenizer, method, settings)
     valid_corpus, _ = _corpus("validation", valid, tokenizer, method, settings)
     valid_corpus = valid_corpus.first(settings.valid_documents)
-    kept = []
-    for number in range(len(valid_corpus)):
-        text = valid_corpus[number]
-        kept.append(tokenizer.decode(text[: method.finish(text)]))
+    kept = [valid_corpus[number] for number in range(len(valid_corpus))]
     return Prepared(
         train=train_corpus,
         valid=valid_corpus,
         # Cut documents are scored on what is left of them.
-        valid_bytes=sum(len(text.encode()) for text in kept),
+        valid_bytes=sum(tokenizer.count_bytes(text[: method.finish(text)]) for text in kept),
         cut=cut,
         tokenizer=tokenizer,
         method=method,
