@@ -160,6 +160,7 @@ def main() -> None:
     """Measure, print, record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--presets", nargs="+", default=["tiny", "mini"])
+    parser.add_argument("--only", nargs="+", default=list(IMPLEMENTATIONS), help="these alone")
     parser.add_argument("--steps", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3, help="of our samplers")
     parser.add_argument("--paper-repeats", type=int, default=1, help="of the paper's algorithm")
@@ -170,7 +171,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     rows = []
     for name in arguments.presets:
-        for implementation in IMPLEMENTATIONS:
+        for implementation in arguments.only:
             if implementation != "paper-gumbel" or arguments.gumbel:
                 is_paper = implementation.startswith("paper")
                 repeats = arguments.paper_repeats if is_paper else arguments.repeats
