@@ -156,10 +156,10 @@ def _draw(
         (valid, lambda run: run.valid, "share of valid texts"),
     ):
         for against in AGAINST if shown.entries else ():
-            title = f"{name} against {against}".capitalize() + kind
+            title = f"{name[0].upper()}{name[1:]} against {against}{kind}"
             pictures[title] = shown.quality(value, name, against)
         if any(entry.flops for entry in shown.entries):
-            title = f"{name} against training FLOPs".capitalize() + kind
+            title = f"{name[0].upper()}{name[1:]} against training FLOPs{kind}"
             pictures[title] = shown.by_flops(value, name)
     if judged.entries:
         pictures[f"Perplexity at equal entropy{kind}"] = judged.temperatures(data_entropy)
