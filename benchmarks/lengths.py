@@ -2,7 +2,8 @@
 
 Whole stories at several numbers of steps, and middles between two given ends. Train the model with
     didlm train --recipe demo --steps 4000 --set given_share=0.333 --out runs/given
-and, for the comparison of conditional bounds, another with given_share=0.
+and, for the comparison of conditional bounds, another with given_share=0. The model `mid` of the
+recorded lengths is larger and was trained for longer: see docs/log.md, 'right lengths'.
 """
 
 import argparse

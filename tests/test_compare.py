@@ -136,7 +136,7 @@ def test_the_page_needs_nothing_from_elsewhere(report) -> None:
     assert "<code>didlm" in text
 
 
-def test_lengths_that_vary_and_one_length_share_no_table(report, folders) -> None:
+def test_lengths_that_vary_and_one_length_share_no_table(report) -> None:
     text = (report / "report.html").read_text(encoding="utf-8")
     tables = re.findall(r"<table>.*?</table>", text, re.DOTALL)
     whole, samples, chunks, samples_of_chunks = tables

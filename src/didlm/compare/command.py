@@ -37,8 +37,6 @@ NOTES = [
     "entropy, which the temperature moves: between measured temperatures its logarithm is "
     "interpolated, and outside of them nothing is claimed. Longer texts have a higher entropy by "
     "themselves. A judge that has learnt whole documents does not judge chunks.",
-    "A weak model of free length writes texts that are too long, with any sampler: what "
-    "contradicts itself asks for more text to make sense of it.",
     "Losses of different methods weigh their terms differently: their curves tell of progress, not "
     "of rank.",
 ]

@@ -18,6 +18,7 @@ from didlm.generate.results import Sample
 from didlm.generate.samplers import one_by_one
 from didlm.model.transformer import non_embedding_parameters
 from didlm.pretrained import Model
+from didlm.train.prepare import EMBEDDED_STORIES
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Plan:
         """The embedded stories, of which the truth is known."""
         return cls(
             documents=stories.validation_stories(documents),
-            training=stories.training_stories(20_000),
+            training=stories.training_stories(EMBEDDED_STORIES),
             grammatical=lambda text: bool(np.isfinite(stories.log_probability(text))),
             entropy=stories.entropy(),
             **rest,
