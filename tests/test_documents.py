@@ -4,6 +4,7 @@ import lzma
 import re
 
 import numpy as np
+import pyarrow
 import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
@@ -54,7 +55,14 @@ def test_the_column_can_be_another(write) -> None:
     assert read_documents(path, column="answer") == ["So."]
 
 
-@pytest.mark.parametrize(("ending", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def zstd(content):
+    return pyarrow.compress(content, "zstd", asbytes=True)
+
+
+COMPRESSION = [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstd)]
+
+
+@pytest.mark.parametrize(("ending", "compress"), COMPRESSION)
 def test_compressed_files_read_like_plain_ones(write, ending, compress) -> None:
     assert read_documents(write("a.b.txt" + ending, compress(b"One."))) == ["One."]
     assert read_documents(write("a.JSONL" + ending, compress(b'{"text": "One."}'))) == ["One."]
@@ -68,8 +76,10 @@ def test_a_byte_order_mark_is_not_part_of_the_text(write) -> None:
 def test_files_that_are_not_there_are_refused(tmp_path) -> None:
     with assert_refused(f"there is no file {tmp_path / 'a.txt'}"):
         read_documents(tmp_path / "a.txt")
-    with assert_refused(f"{tmp_path} is a folder; give the path of a file"):
+    with assert_refused(f"there is no file in {tmp_path} that can be read"):
         read_documents(tmp_path)
+    with assert_refused(f"there is no file that matches {tmp_path}/*.txt"):
+        read_documents(tmp_path / "*.txt")
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "txt", "a.gz", "a.csv.xz", "a.txt.zip"])
@@ -107,7 +117,7 @@ def test_text_that_is_not_utf8_is_refused(write) -> None:
         read_documents(write("a.txt.gz", gzip.compress(b"One\xff")))
 
 
-@pytest.mark.parametrize(("ending", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(("ending", "compress"), COMPRESSION)
 def test_damaged_compression_is_refused(write, ending, compress) -> None:
     good = compress(b"One." * 100)
     noise = good[:15] + bytes(byte ^ 255 for byte in good[15:])

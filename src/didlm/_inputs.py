@@ -1,18 +1,23 @@
 """Reading what users hand in: lists, numpy arrays or tensors, checked once at the door."""
 
 import operator
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 IntArray = np.ndarray[tuple[int], np.dtype[np.int64]]
 BoolArray = np.ndarray[tuple[int], np.dtype[np.bool_]]
 FloatArray = np.ndarray[tuple[int], np.dtype[np.float64]]
 
-Integers = Sequence[int] | np.ndarray | torch.Tensor
-Booleans = Sequence[bool] | np.ndarray | torch.Tensor
+if TYPE_CHECKING:
+    import torch
+
+    Integers = Sequence[int] | np.ndarray | torch.Tensor
+    Booleans = Sequence[bool] | np.ndarray | torch.Tensor
+else:  # torch takes seconds to import, and processes that only tokenize do without it
+    Integers = Booleans = Any
 
 
 def integers(values: Integers, name: str) -> np.ndarray:
@@ -50,7 +55,8 @@ def same_length(array: np.ndarray, name: str, other: np.ndarray, other_name: str
 
 def _one_dimensional(values: Any, name: str) -> np.ndarray:
     try:
-        if isinstance(values, torch.Tensor):
+        torch = sys.modules.get("torch")  # before it is imported there are no tensors
+        if torch and isinstance(values, torch.Tensor):
             values = values.detach().cpu().numpy()
         array = np.asarray(values)
     except (TypeError, NotImplementedError):

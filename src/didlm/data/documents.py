@@ -1,79 +1,65 @@
-"""Text in: documents from a file, split by their hash, or cut into chunks of equal length."""
+"""Text in: documents from files, split by their hash, or cut into chunks of equal length."""
 
-import gzip
-import hashlib
-import json
-import lzma
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from didlm._inputs import Integers, token_ids
-
-_DECOMPRESS = {".gz": gzip.decompress, ".xz": lzma.decompress}
-_DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+from didlm.data.blocks import Piece, parse
+from didlm.data.hashing import document_hash, is_held_out
+from didlm.data.opening import chunks, decoded
+from didlm.data.reading import file_blocks
+from didlm.data.records import Format
+from didlm.data.sources import files_of
 
 
 def read_documents(path: Path, separator: str = "<|endoftext|>", column: str = "text") -> list[str]:
-    """The documents of a .txt or .jsonl file, or of either with .gz or .xz appended.
+    """The documents of a .txt, .jsonl or .parquet file, a folder of such files, or a glob.
 
     A .txt file is one document, whatever blank lines it has, unless `separator` occurs in it: then
     the separator stands between documents. Line breaks at either end of a document belong to the
     file and are dropped. In a .jsonl file every line that is not blank is a JSON object, whose
-    `column` holds a text, taken as it is. Documents of nothing but whitespace are left out.
+    `column` holds a text, taken as it is; so does the column of a .parquet file. Documents of
+    nothing but whitespace are left out.
 
     Args:
-        path: a file in UTF-8, with or without a byte order mark.
+        path: files in UTF-8, with or without a byte order mark, .txt and .jsonl also with .gz, .xz
+            or .zst appended.
         separator: what stands between the documents of a .txt file.
-        column: the name of the text in a .jsonl file.
+        column: the name of the text in the other files; PROMPT+RESPONSE joins two.
 
     Raises:
-        ValueError: if the file cannot be read, is damaged, or holds no documents.
+        ValueError: if a file cannot be read, is damaged, or there are no documents.
     """
-    path = Path(path)
-    kind = path.with_suffix("").suffix if path.suffix.lower() in _DECOMPRESS else path.suffix
-    if path.is_file() and kind.lower() not in (".txt", ".jsonl"):
-        raise ValueError(
-            f"cannot read {path}: its name must end with .txt or .jsonl, "
-            "or with either of them and .gz or .xz"
-        )
-    text = read_text(path)
-    if kind.lower() == ".txt":
-        documents = _apart(text, separator)
-    else:
-        documents = [
-            _text_of_line(line, column, f"line {number} of {path}")
-            for number, line in enumerate(text.split("\n"), 1)
-            if line.strip()
-        ]
-    documents = [document for document in documents if document.strip()]
+    form = Format(column, separator)
+    documents: list[str] = []
+    pieces: list[str] = []
+    for file in files_of(str(path)):
+        for block in file_blocks(file, form):
+            texts = [prompt + text for prompt, text in parse(block, form).documents]
+            if not isinstance(block, Piece):
+                documents += texts
+                continue
+            pieces += texts
+            if block.hash is not None:
+                documents.append("".join(pieces))
+                pieces = []
     if not documents:
         raise ValueError(f"{path} holds no documents: all of its text is whitespace")
     return documents
 
 
 def read_text(path: Path) -> str:
-    """The whole of a UTF-8 file, decompressed if its name ends with .gz or .xz.
+    """The whole of a UTF-8 file, decompressed if its name ends with .gz, .xz or .zst.
 
     Line breaks stay as they are; a byte order mark is dropped.
 
     Raises:
         ValueError: if there is no such file, or it is empty, damaged or not in UTF-8.
     """
-    content = _content(path)
-    if not content:
-        raise ValueError(f"{path} is empty")
-    try:
-        return content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as problem:
-        at = problem.start
-        raise ValueError(
-            f"{path} is not UTF-8: byte {at} is 0x{content[at]:02x}, counted from 0"
-            f"{' in what it decompresses to' if path.suffix.lower() in _DECOMPRESS else ''}; "
-            "convert it to UTF-8"
-        ) from None
+    content = b"".join(chunk for chunk, _ in chunks(path))
+    return decoded(content, path, 0).removeprefix("\ufeff")
 
 
 def split_by_hash(documents: Sequence[str], fraction: float) -> tuple[list[str], list[str]]:
@@ -93,10 +79,11 @@ def split_by_hash(documents: Sequence[str], fraction: float) -> tuple[list[str],
         raise ValueError(
             f"the fraction for validation must lie between 0 and 1, both excluded: got {fraction}"
         )
+    hashes = np.array([document_hash(document) for document in documents], dtype=np.uint64)
     train: list[str] = []
     valid: list[str] = []
-    for document in documents:
-        (valid if _hash(document) < fraction else train).append(document)
+    for document, held_out in zip(documents, is_held_out(hashes, fraction), strict=True):
+        (valid if held_out else train).append(document)
     if not train or not valid:
         raise ValueError(
             f"splitting {len(documents)} documents at fraction {fraction} leaves none for "
@@ -131,68 +118,3 @@ def fixed_chunks(
             f"too few for one chunk of {length}; give more text or shorter chunks"
         )
     return list(stream[: count * length].reshape(count, length))
-
-
-def _content(path: Path) -> bytes:
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the path of a file")
-    if not path.exists():
-        raise ValueError(f"there is no file {path}")
-    try:
-        content = path.read_bytes()
-    except OSError as problem:
-        raise ValueError(f"cannot read {path}: {problem.strerror}") from None
-    ending = path.suffix.lower()
-    if not content or ending not in _DECOMPRESS:
-        return content
-    try:
-        return _DECOMPRESS[ending](content)
-    except _DAMAGED as problem:
-        raise ValueError(
-            f"{path} is damaged or no {ending} file, and cannot be decompressed: {problem}"
-        ) from None
-
-
-def _apart(text: str, separator: str) -> list[str]:
-    if not separator:
-        raise ValueError("the separator between documents is empty; give at least one character")
-    return [document.strip("\r\n") for document in text.split(separator)]
-
-
-def _text_of_line(line: str, column: str, place: str) -> str:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as problem:
-        raise ValueError(f"{place} is not valid JSON: {problem}") from None
-    if not isinstance(record, dict):
-        raise ValueError(
-            f"{place} holds {_kind(record)}; every line must be a JSON object "
-            f'such as {{"{column}": "Once upon a time"}}'
-        )
-    if column not in record:
-        there = ", ".join(repr(name) for name in record) or "none"
-        raise ValueError(f"{place} has no column {column!r}; the columns there are: {there}")
-    text = record[column]
-    if not isinstance(text, str):
-        raise ValueError(f"{place} has {_kind(text)} in column {column!r}; it must be a string")
-    try:
-        text.encode()
-    except UnicodeEncodeError as problem:
-        # JSON can escape what no UTF-8 file can hold, and no tokenizer can read.
-        raise ValueError(
-            f"{place} has half of a surrogate pair, {text[problem.start]!r}, "
-            f"at character {problem.start} of column {column!r}; it is not Unicode text"
-        ) from None
-    return text
-
-
-def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
-    return "null" if value is None else names.get(type(value), "a number")
-
-
-def _hash(text: str) -> float:
-    """A number between 0 and 1 that depends on nothing but the text."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    # 53 bits are what a float holds exactly, so the result stays below 1.
-    return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
