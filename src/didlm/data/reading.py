@@ -50,7 +50,7 @@ def row_blocks(
     """Records, each with the bytes read by then, put together into blocks."""
     rows: list[dict[str, Any]] = []
     first, size, done = 1, 0, 0
-    for record, done in records:  # noqa: B007
+    for record, done in records:
         # What else is in a record need not travel, except for the names, for a sentence.
         rows.append({k: v if k in columns else None for k, v in record.items()})
         size += sum(len(v) for k, v in record.items() if k in columns and isinstance(v, str))

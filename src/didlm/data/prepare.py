@@ -1,0 +1,278 @@
+"""From sources to a token store: read, tokenize in parallel, write, and put into place whole."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import didlm
+from didlm.data.blocks import Block, Piece
+from didlm.data.building import new_folder, write_json
+from didlm.data.duplicates import count_duplicates
+from didlm.data.encoding import Encoded, Encoder, encode_blocks
+from didlm.data.hub import dataset_blocks
+from didlm.data.learning import learn_tokenizer
+from didlm.data.progress import Meter
+from didlm.data.reading import file_blocks
+from didlm.data.records import Format
+from didlm.data.shards import ShardWriter
+from didlm.data.sources import Source, find_sources
+from didlm.data.store import FORMAT, Counts, Lengths, Manifest, Origin, Store
+from didlm.data.tokenizer import Tokenizer
+
+_WORTH_A_WORKER = 1 << 22  # bytes of a source; less is done before a process has started
+
+
+def prepare_store(
+    sources: Sequence[str],
+    out: Path,
+    *,
+    tokenizer: Tokenizer | None = None,
+    vocabulary: int = 4096,
+    column: str = "text",
+    separator: str = "<|endoftext|>",
+    held_out: float = 0.05,
+    workers: int | None = None,
+    skip_broken: bool = False,
+    say: Callable[[str], None] | None = None,
+    progress: bool = False,
+) -> Store:
+    """Make a token store of text; either all of it is there in the end, or nothing.
+
+    Args:
+        sources: files, folders, globs and datasets: PATH, PATH:WEIGHT or hf:NAME@CONFIG#SPLIT.
+        out: the folder to make.
+        tokenizer: what makes tokens of the text; None to learn one from it.
+        vocabulary: how many ids one that is learnt may have.
+        column: where the text is in .jsonl and .parquet; PROMPT+RESPONSE for two columns, of which
+            the first is the prompt.
+        separator: what stands between the documents of a .txt file.
+        held_out: the share for validation, from which no tokenizer is learnt.
+        workers: processes that tokenize; 0 for none but this one, None for one per core. The store
+            does not depend on it.
+        skip_broken: leave broken lines and rows out, instead of stopping at the first.
+        say: what to do with sentences that warn; None to keep silent.
+        progress: whether to show on stderr how far it is.
+
+    Raises:
+        ValueError: in one sentence, if the text cannot be read or the store not be written.
+    """
+    form = Format(column, separator)
+    found = find_sources(list(sources))
+    if not 0 <= held_out < 1:
+        raise ValueError(f"the share held out must be at least 0 and below 1: got {held_out}")
+    if workers is not None and workers < 0:
+        raise ValueError(f"there cannot be {workers} workers; 0 is for none but this process")
+    total = _size(found)
+    with new_folder(Path(out)) as folder, Meter(total, progress) as meter:
+        learnt = tokenizer is None
+        if tokenizer is None:
+            meter.say(f"learning a tokenizer of {vocabulary} ids")
+            tokenizer = learn_tokenizer(found, form, vocabulary, held_out, skip_broken)
+            meter.restart()
+        tokenizer.save(folder)
+        # What was saved is what is read again: the same tokens, and the same fingerprint.
+        tokenizer = Tokenizer.load(folder)
+        encoder = Encoder(tokenizer, form, skip_broken)
+        processes = _workers(total) if workers is None else workers
+        tally = _write(found, encoder, processes, folder, meter)
+        if not tally.tokens:
+            names = ", ".join(source.name for source in found)
+            raise ValueError(f"{names}: there are no documents, for all of the text is whitespace")
+        options = {
+            "column": column,
+            "separator": separator,
+            "held_out": held_out,
+            "skip_broken": skip_broken,
+            "learnt": learnt,
+        }
+        manifest = tally.manifest(tokenizer, options, found)
+        write_json(folder / "manifest.json", manifest.to_json())
+    for sentence in warnings(manifest, tally.first_broken):
+        (say or _silence)(sentence)
+    return Store.open(out)
+
+
+def warnings(manifest: Manifest, first_broken: str = "") -> list[str]:
+    """What a user should know about a store, a sentence each."""
+    counts = manifest.counts
+    sentences = []
+    if counts.broken:
+        sentences.append(
+            f"{counts.broken:,} broken lines or rows were left out"
+            + (f"; the first: {first_broken}" if first_broken else "")
+        )
+    if counts.empty:
+        sentences.append(f"{counts.empty:,} empty documents were left out")
+    if counts.duplicates:
+        sentences.append(
+            f"{counts.duplicates:,} of {counts.documents:,} documents have the same text as an "
+            "earlier one; they are kept"
+        )
+    if counts.inexact:
+        sentences.append(
+            f"the tokenizer does not give {counts.inexact:,} of {counts.documents:,} documents "
+            "back exactly, so bits per byte will be those of normalised text"
+        )
+    return sentences
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a block is from."""
+
+    source: int
+    done: int  # bytes of all sources read by then
+    piece: bool
+    hash: int | None  # of the document that ends with this piece
+
+
+@dataclass
+class _Tally:
+    """What has been written so far."""
+
+    sources: int
+    documents: np.ndarray = field(init=False)  # [sources], as the two that follow
+    token_counts: np.ndarray = field(init=False)
+    bytes: np.ndarray = field(init=False)
+    histogram: np.ndarray = field(default_factory=lambda: np.zeros(64, np.int64))
+    empty: int = 0
+    broken: int = 0
+    first_broken: str = ""
+    inexact: int = 0
+    longest: int = 0
+    duplicates: int = 0
+    shards: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.documents, self.token_counts, self.bytes = np.zeros((3, self.sources), np.int64)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.token_counts.sum())
+
+    def add(self, source: int, lengths: np.ndarray, text: int) -> None:
+        if len(lengths):
+            self.documents[source] += len(lengths)
+            self.token_counts[source] += lengths.sum()
+            self.bytes[source] += text
+            self.longest = max(self.longest, int(lengths.max()))
+            # frexp gives the number of binary digits: 1 for 1, 2 for 2 and 3, 3 for 4 to 7
+            self.histogram += np.bincount(np.frexp(lengths)[1] - 1, minlength=64)
+
+    def manifest(
+        self, tokenizer: Tokenizer, options: dict[str, Any], found: list[Source]
+    ) -> Manifest:
+        documents = int(self.documents.sum())
+        filled = int(np.flatnonzero(self.histogram)[-1]) + 1
+        per_source = zip(found, self.documents, self.token_counts, self.bytes, strict=True)
+        return Manifest(
+            format=FORMAT,
+            didlm=didlm.__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            options=options,
+            tokenizer=tokenizer.fingerprint(),
+            vocabulary=tokenizer.vocabulary,
+            counts=Counts(
+                documents=documents,
+                tokens=self.tokens,
+                bytes=int(self.bytes.sum()),
+                empty=self.empty,
+                broken=self.broken,
+                duplicates=self.duplicates,
+                inexact=self.inexact,
+            ),
+            lengths=Lengths(
+                self.tokens / documents, self.longest, self.histogram[:filled].tolist()
+            ),
+            sources=[Origin(s.name, s.weight, int(d), int(t), int(b)) for s, d, t, b in per_source],
+            shards=self.shards,
+        )
+
+
+def _write(
+    found: list[Source], encoder: Encoder, workers: int, folder: Path, meter: Meter
+) -> _Tally:
+    tally = _Tally(len(found))
+    writer = ShardWriter(folder, encoder.dtype)
+    long = _LongDocument()
+    try:
+        for place, encoded in encode_blocks(_blocks(found, encoder.form), encoder, workers):
+            tally.empty += encoded.empty
+            tally.broken += len(encoded.broken)
+            tally.first_broken = tally.first_broken or next(iter(encoded.broken), "")
+            if place.piece:
+                long.add(place, encoded, writer, tally)
+            else:
+                tally.inexact += encoded.inexact
+                tally.add(place.source, encoded.lengths, encoded.bytes)
+                writer.add(
+                    encoded.tokens, encoded.lengths, encoded.prompts, encoded.hashes, place.source
+                )
+            documents = int(tally.documents.sum())
+            meter.update(place.done, int(tally.bytes.sum()) + long.bytes, documents, tally.tokens)
+        tally.shards = writer.finish()
+    finally:
+        writer.close()
+    meter.say("looking for duplicates")
+    tables = [folder / shard.documents.name for shard in tally.shards]
+    tally.duplicates = count_duplicates(tables, int(tally.documents.sum()))
+    return tally
+
+
+@dataclass
+class _LongDocument:
+    """What is known of a document that comes in pieces."""
+
+    bytes: int = 0
+    inexact: bool = False
+
+    def add(self, place: _Place, encoded: Encoded, writer: ShardWriter, tally: _Tally) -> None:
+        writer.add_piece(encoded.tokens)
+        self.bytes += encoded.bytes
+        self.inexact |= bool(encoded.inexact)
+        tally.empty -= encoded.empty  # a piece is no document
+        if place.hash is None:
+            return
+        length = writer.end_pieces(place.hash, place.source)
+        if length:
+            tally.add(place.source, np.array([length]), self.bytes)
+            tally.inexact += self.inexact
+        else:
+            tally.empty += 1
+        self.bytes, self.inexact = 0, False
+
+
+def _blocks(found: list[Source], form: Format) -> Iterator[tuple[_Place, Block]]:
+    before = 0
+    for number, source in enumerate(found):
+        if source.dataset:
+            for rows in dataset_blocks(source.name, source.dataset, form):
+                yield _Place(number, before, False, None), rows
+        for file in source.files:
+            for block in file_blocks(file, form):
+                piece = isinstance(block, Piece)
+                ends = block.hash if isinstance(block, Piece) else None
+                yield _Place(number, before + block.done, piece, ends), block
+            before += file.stat().st_size
+
+
+def _size(found: list[Source]) -> int | None:
+    """Bytes of all files; None if there is a dataset, of which that is not known."""
+    if any(source.dataset for source in found):
+        return None
+    return sum(file.stat().st_size for source in found for file in source.files)
+
+
+def _workers(total: int | None) -> int:
+    cores = os.cpu_count() or 1
+    useful = cores if total is None else min(cores, total // _WORTH_A_WORKER)
+    return useful if useful > 1 else 0
+
+
+def _silence(sentence: str) -> None:
+    pass
