@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from didlm.data import stories
-from didlm.data.loader import Corpus, budget_for
+from didlm.data.corpus import Corpus
+from didlm.data.loader import budget_for
 from didlm.evaluate.bound import likelihood_bound
 from didlm.evaluate.quality import ks_distance
 from didlm.generate.results import Sample

@@ -17,6 +17,7 @@ from didlm.compare.gather import Entry, Run, metrics, perplexity_at_entropy
 from didlm.compare.plots import draw_all
 from didlm.compare.tables import all_tables
 from didlm.data.batch import make_batch
+from didlm.data.corpus import Corpus
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.order import measure_order
 from didlm.evaluate.quality import Quality, Verdict
@@ -236,7 +237,7 @@ def test_flops_are_those_that_torch_counts(name) -> None:
     method = find_method(name).build(tokenizer, fixed_length=8)
     config = preset("tiny", tokenizer.vocabulary, method.heads)
     network = Network(config)
-    texts = method.lay_out(tokenizer.encode_batch(TEXTS), 100)
+    texts = list(method.lay_out(Corpus.of(tokenizer.encode_batch(TEXTS)), 100))
     batch = make_batch(method.training_examples(texts, range(len(texts)), seed=0))
     with FlopCounterMode(display=False) as counter:
         hidden = network(batch.x_t, batch.deleted, batch.longest)

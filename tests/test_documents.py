@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from didlm.data.documents import fixed_chunks, read_documents, split_by_hash
+from didlm.data.documents import read_documents, split_by_hash
 
 SEPARATOR = "<|endoftext|>"
 
@@ -183,33 +183,3 @@ def test_impossible_splits_are_refused() -> None:
         split_by_hash(["c", "d"], 0.5)
     with assert_refused("splitting 0 documents"):
         split_by_hash([], 0.5)
-
-
-@forall(
-    st.lists(st.lists(st.integers(0, 8), max_size=6), min_size=1, max_size=6), st.integers(1, 5)
-)
-def test_chunks_are_the_documents_end_to_end_with_separators(token_lists, length) -> None:
-    stream = [token for tokens in token_lists for token in [*tokens, 9]]
-    if len(stream) < length:
-        return
-    chunks = fixed_chunks(token_lists, length, separator_id=9)
-    assert all(chunk.dtype == np.int64 and chunk.shape == (length,) for chunk in chunks)
-    joined = np.concatenate(chunks).tolist()
-    assert joined == stream[: len(joined)]
-    assert 0 <= len(stream) - len(joined) < length
-
-
-def test_impossible_chunks_are_refused() -> None:
-    with assert_refused(
-        "the documents have 4 tokens with their separators, too few for one chunk of 5; "
-        "give more text or shorter chunks"
-    ):
-        fixed_chunks([[1], [2]], 5, 0)
-    with assert_refused("the documents have 0 tokens"):
-        fixed_chunks([], 5, 0)
-    with assert_refused("a chunk must have at least 1 token: got length 0"):
-        fixed_chunks([[1]], 0, 0)
-    with assert_refused("the id of the separator is negative: -1"):
-        fixed_chunks([[1]], 1, -1)
-    with assert_refused("document 1 has a negative id, -3, at position 0"):
-        fixed_chunks([[1], [-3]], 1, 0)

@@ -10,7 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from didlm.cli import app
-from didlm.data.loader import Corpus, budget_for
+from didlm.data.corpus import Corpus
+from didlm.data.loader import budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
 from didlm.evaluate.likelihood import REPLICATES, Likelihood, evaluate

@@ -13,7 +13,8 @@ from hypothesis import given as forall
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from didlm.data.loader import Corpus, budget_for
+from didlm.data.corpus import Corpus
+from didlm.data.loader import budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
 from didlm.generate import driver

@@ -3,9 +3,11 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
+import torch
 
-from didlm.data.batch import Budget, fill, make_batch
-from didlm.data.loader import Corpus, Loader, budget_for
+from didlm.data.batch import Batch, Budget, fill, make_batch
+from didlm.data.corpus import Corpus
+from didlm.data.loader import Loader, Share, budget_for
 from didlm.given import given_prefix, random_given
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
@@ -62,58 +64,92 @@ def test_parts_and_joins_undo_each_other() -> None:
     assert_same(Examples.join([whole.part(0, 13), whole.part(13, 13), whole.part(13, 60)]), whole)
 
 
-def batches(loader: Loader, count: int):
+def loader(seed: int, batch: int = 40, budget: Budget = BUDGET, **more) -> Loader:
+    return Loader(CORPUS, METHOD, budget, batch, seed, **more)
+
+
+def steps(loader: Loader, count: int) -> list[list[Batch]]:
     return list(islice(iter(loader), count))
 
 
+def contents(steps: list[list[Batch]]) -> list[list[list[float]]]:
+    return [
+        [x for b in step for x in (b.number.tolist(), b.x_t.tokens.tolist(), b.target.tolist())]
+        for step in steps
+    ]
+
+
+def test_every_step_takes_exactly_its_examples() -> None:
+    """However many batches they need: nothing is dropped, redrawn or left for the next step."""
+    taken = steps(loader(seed=1), 6)
+    assert max(len(batches) for batches in taken) > 1
+    for step, batches in enumerate(taken):
+        numbers = [number for batch in batches for number in batch.number.tolist()]
+        assert numbers == list(range(40 * step, 40 * (step + 1)))
+
+
 def test_a_loader_resumes_exactly() -> None:
-    straight = batches(Loader(CORPUS, METHOD, BUDGET, seed=1), 12)
-    first = Loader(CORPUS, METHOD, BUDGET, seed=1)
-    batches(first, 5)
-    resumed = batches(Loader(CORPUS, METHOD, BUDGET, seed=1, start=first.state), 7)
-    again = batches(first, 7)  # the same loader, iterated afresh
-    for one, other in zip(straight[5:] * 2, resumed + again, strict=True):
-        assert one.x_t.tokens.tolist() == other.x_t.tokens.tolist()
-        assert one.target.tolist() == other.target.tolist()
-        assert one.number.tolist() == other.number.tolist()
+    straight = contents(steps(loader(seed=1), 12))
+    assert contents(steps(loader(seed=1, start=5), 7)) == straight[5:]
+    first = loader(seed=1)
+    steps(first, 5)
+    assert first.steps == 5
+    assert contents(steps(first, 7)) == straight[5:]  # the same loader, iterated afresh
 
 
 def test_workers_change_nothing_and_are_safe_to_spawn() -> None:
-    here = batches(Loader(CORPUS, METHOD, BUDGET, seed=2), 6)
-    there = Loader(CORPUS, METHOD, BUDGET, seed=2, workers=2)
-    for one, other in zip(here, batches(there, 6), strict=True):
-        assert one.x_t.tokens.tolist() == other.x_t.tokens.tolist()
-        assert one.deleted.tolist() == other.deleted.tolist()
+    there = loader(seed=2, workers=2)
+    assert contents(steps(there, 6)) == contents(steps(loader(seed=2), 6))
     assert there.waited > 0
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 5])
+def test_processes_share_every_step_without_overlap(ranks) -> None:
+    shares = [steps(loader(seed=3, share=Share(rank, ranks)), 5) for rank in range(ranks)]
+    for step, whole in enumerate(steps(loader(seed=3), 5)):
+        parts = [batch for share in shares for batch in share[step]]
+        for name in ("number", "deleted", "constant", "target", "token"):
+            alone = torch.cat([getattr(batch, name) for batch in whole])
+            together = torch.cat([getattr(batch, name) for batch in parts])
+            assert torch.equal(alone, together), name
+
+
+def test_a_batch_that_cannot_be_shared_equally_is_refused() -> None:
+    with pytest.raises(ValueError, match="a batch of 40 cannot be shared equally by 3 processes"):
+        loader(seed=0, share=Share(0, 3))
+
+
 def test_every_epoch_visits_every_document_once_in_an_order_of_its_own() -> None:
-    loader = Loader(CORPUS, DID(bos=0, weighting="simple"), BUDGET, seed=3)
-    dataset = loader._examples
+    some = loader(seed=3)
     orders = [
-        [dataset._document(epoch * len(CORPUS) + place) for place in range(len(CORPUS))]
+        [some.text_of(epoch * len(CORPUS) + place) for place in range(len(CORPUS))]
         for epoch in range(2)
     ]
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(len(CORPUS)))
     assert orders[0] != orders[1]
 
 
-def test_the_mean_over_documents_is_unbiased_under_the_budgets() -> None:
-    """Dividing by the planned count, long documents weigh what they should.
+def test_prompts_are_given_and_never_deleted() -> None:
+    corpus = Corpus.of([np.arange(1, 9)] * 5)
+    corpus.table["prompt"] = 3
+    (batches,) = steps(Loader(corpus, METHOD, BUDGET, 20, 0), 1)
+    for batch in batches:
+        x_t = batch.x_t
+        for start, end in pairwise(x_t.offsets.tolist()):
+            assert x_t.tokens[start + 1 : start + 4].tolist() == [1, 2, 3]
+            assert (x_t.given[start + 1 : end] != 0).tolist() == [True] * 3 + [False] * (
+                end - start - 4
+            )
+            assert x_t.open[start : start + 3].tolist() == [False] * 3
+        assert not batch.count[~x_t.open].any()
 
-    The statistic is the number of missing tokens, whose mean over states and documents is known.
-    """
-    method = DID(bos=0, weighting="simple")
-    loader = Loader(CORPUS, method, Budget(20, 200, 200, 400), seed=4)
-    total = seen = 0.0
-    for batch in loader:
-        total += float(batch.count.sum())
-        seen += batch.documents
-        if seen > 40 * len(CORPUS):
-            break
-    exact = np.diff(CORPUS.offsets).mean() / 2
-    spread = np.diff(CORPUS.offsets).std() + np.diff(CORPUS.offsets).mean() / 3
-    assert abs(total / seen - exact) < 5 * spread / np.sqrt(seen)
+
+def test_a_silenced_batch_teaches_nothing() -> None:
+    ((batch, *_),) = steps(loader(seed=0), 1)
+    silent = batch.silenced()
+    assert torch.equal(silent.x_t.tokens, batch.x_t.tokens)
+    for name in ("count", "count_weight", "constant", "complete_weight", "target"):
+        assert not getattr(silent, name).any()
 
 
 def test_numbers_deleted_are_spread_evenly_over_consecutive_examples() -> None:

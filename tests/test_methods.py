@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from didlm.data.batch import make_batch
-from didlm.data.loader import Corpus, budget_for
+from didlm.data.corpus import Corpus
+from didlm.data.loader import budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
 from didlm.generate import scorer as scorers
@@ -153,7 +154,7 @@ class TestRADD:
 
     def test_documents_are_padded_and_cut(self) -> None:
         method = RADD(BOS, MASK, separator=7, fixed_length=4, padded=True)
-        short, long = method.lay_out([np.array([1, 2]), np.arange(10, 20)], 1024)
+        short, long = method.lay_out(Corpus.of([[1, 2], np.arange(10, 20)], 7), 1024)
         assert short.tolist() == [1, 2, 7, 7]
         assert long.tolist() == [10, 11, 12, 13]
         assert method.finish(short) == 2

@@ -12,6 +12,8 @@ import typer
 
 import didlm
 
+EXIT_INTERRUPTED = 75  # of a run that was asked to stop: try again later, with --resume
+
 app = typer.Typer(
     help="Deletion-insertion diffusion language models.",
     no_args_is_help=True,
@@ -83,10 +85,14 @@ def align(
 def train(
     out: Annotated[Path, typer.Option(help="Folder for the model and the records of the run.")],
     data: Annotated[
-        str | None, typer.Option(help="A .txt or .jsonl file; the embedded stories without.")
+        list[str] | None,
+        typer.Option(help="A store, or text as for prepare, repeatable; else embedded stories."),
     ] = None,
     valid: Annotated[
-        str | None, typer.Option(help="A file, or the fraction of the documents to split off.")
+        str | None, typer.Option(help="The same, or the fraction of the documents to split off.")
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option(help="A model to start from: a folder, or a name.")
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="tiny, mini, small, medium, large or xl.")
@@ -95,6 +101,12 @@ def train(
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
+    checkpoint_every: Annotated[
+        int | None, typer.Option(help="Steps between two checkpoints; by default every 10 minutes.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")
+    ] = False,
     recipe: Annotated[
         str | None, typer.Option(help="A named recipe (stories, openwebtext) or a .toml file.")
     ] = None,
@@ -103,25 +115,27 @@ def train(
     ] = None,
 ) -> None:
     """Train a model on your text, or on the embedded stories."""
-    from didlm.train.loop import TrainingStopped
+    from didlm.train.loop import Interrupted, TrainingStopped
     from didlm.train.loop import train as run
+    from didlm.train.resume import settings_to_go_on
     from didlm.train.settings import Settings
     from didlm.train.settings import recipe as read_recipe
 
-    settings = Settings().changed(read_recipe(recipe) if recipe else {})
-    named: dict[str, str | int | None] = {"data": data, "valid": valid, "preset": preset}
+    chosen = dict(read_recipe(recipe) if recipe else {})
+    named: dict[str, str | int | None] = {"valid": valid, "preset": preset, "init": init}
+    named |= {"data": ",".join(data) if data else None, "checkpoint_every": checkpoint_every}
     named |= {"method": method, "steps": steps, "seed": seed, "device": device}
-    settings = settings.changed({name: v for name, v in named.items() if v is not None})
+    chosen |= {name: v for name, v in named.items() if v is not None}
     for assignment in set_ or []:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise ValueError(f"--set takes NAME=VALUE: got '{assignment}'")
-        settings = settings.changed({name.strip(): value.strip()})
+        chosen[name.strip()] = value.strip()
     try:
-        run(settings, out)
-    except TrainingStopped as error:
+        run(settings_to_go_on(out, chosen) if resume else Settings().changed(chosen), out, resume)
+    except (Interrupted, TrainingStopped) as error:
         print(f"didlm: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1) from None
 
 
 def _writing(

@@ -75,6 +75,16 @@ def given_suffix(length: int, given: int) -> GivenText:
     return GivenText(spans, ends_closed=given > 0)
 
 
+def chosen_given(
+    length: int, given: GivenText | None, share: float, rng: np.random.Generator
+) -> GivenText:
+    """What is given of an example: what came with it, else something in a share of the cases."""
+    if given is not None:
+        return given
+    wanted = rng.random() < share and length > 0
+    return random_given(length, rng) if wanted else nothing_given(length)
+
+
 def random_given(length: int, rng: np.random.Generator) -> GivenText:
     """A random prefix, suffix, both, or up to three spans with blanks all around."""
     kind = rng.integers(4)

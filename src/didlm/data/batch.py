@@ -79,6 +79,17 @@ class Batch:
         }
         return replace(self, **moved)
 
+    def silenced(self) -> "Batch":
+        """The same batch without any weight: it costs nothing and teaches nothing."""
+        return replace(
+            self,
+            count=torch.zeros_like(self.count),
+            count_weight=torch.zeros_like(self.count_weight),
+            constant=torch.zeros_like(self.constant),
+            complete_weight=torch.zeros_like(self.complete_weight),
+            target=torch.zeros_like(self.target),
+        )
+
 
 def make_batch(examples: Examples) -> Batch:
     """Turn examples into tensors: ids in int64, everything else in float32."""

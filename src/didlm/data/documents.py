@@ -1,11 +1,10 @@
 """Text in: documents from files, split by their hash, or cut into chunks of equal length."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from didlm._inputs import Integers, token_ids
 from didlm.data.blocks import Piece, parse
 from didlm.data.hashing import document_hash, is_held_out
 from didlm.data.opening import chunks, decoded
@@ -90,31 +89,3 @@ def split_by_hash(documents: Sequence[str], fraction: float) -> tuple[list[str],
             f"{'validation' if train else 'training'}; give more documents or another fraction"
         )
     return train, valid
-
-
-def fixed_chunks(
-    token_lists: Iterable[Integers], length: int, separator_id: int
-) -> list[np.ndarray]:
-    """Chunks of exactly `length` tokens, cut from the documents laid end to end.
-
-    Every document is followed by the separator. What is left at the end is dropped.
-
-    Raises:
-        ValueError: if not even one chunk can be filled, or a length or an id makes no sense.
-    """
-    if length < 1:
-        raise ValueError(f"a chunk must have at least 1 token: got length {length}")
-    if separator_id < 0:
-        raise ValueError(f"the id of the separator is negative: {separator_id}")
-    end = np.array([separator_id], dtype=np.int64)
-    pieces = [np.empty(0, dtype=np.int64)]
-    for number, tokens in enumerate(token_lists):
-        pieces += [token_ids(tokens, f"document {number}"), end]
-    stream = np.concatenate(pieces)
-    count = stream.size // length
-    if not count:
-        raise ValueError(
-            f"the documents have {stream.size} tokens with their separators, "
-            f"too few for one chunk of {length}; give more text or shorter chunks"
-        )
-    return list(stream[: count * length].reshape(count, length))

@@ -1,104 +1,77 @@
 """The loader: noised examples with exact targets, made by workers, packed into batches.
 
-Example number e is a function of (seed, e) alone: which document it is, what is given, how much is
-deleted. Packing, workers and ranks change when it is made and with whom it shares a batch, never
-what it is. So the state of a loader is one number, and a run resumes exactly.
+Example number e is a function of (seed, e) alone: which text it is, what is given, how much is
+deleted. Step number s takes exactly the examples s * batch to (s + 1) * batch, however many
+processes share them and into however many batches they are packed. So a run resumes exactly, from
+the number of its step, on as many processes as there are then.
 """
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing import get_context
 
 import numpy as np
 
 from didlm.data.batch import Batch, Budget, fill, make_batch
+from didlm.data.corpus import Corpus, Shards, Slice
+from didlm.given import given_prefix
 from didlm.methods.examples import Examples
 from didlm.methods.method import Method
+from didlm.workers import start_workers
 
 CHUNK = 32  # examples a worker makes at a time
 CHUNKS_AHEAD = 4  # that each worker makes before they are asked for
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """Documents as token ids, end to end: cheap to hand to workers."""
+class Order:
+    """Some examples to make: their numbers, what their texts are made of, how much is given."""
 
-    tokens: np.ndarray  # [total]
-    offsets: np.ndarray  # [documents + 1]
-
-    @staticmethod
-    def of(documents: Sequence[np.ndarray]) -> "Corpus":
-        """Lay documents end to end."""
-        offsets = np.cumsum([0, *(len(document) for document in documents)])
-        return Corpus(np.concatenate([np.empty(0, np.int64), *documents]), offsets)
-
-    def __len__(self) -> int:
-        """The number of documents."""
-        return len(self.offsets) - 1
-
-    def __getitem__(self, number: int) -> np.ndarray:
-        """The ids of one document."""
-        return self.tokens[self.offsets[number] : self.offsets[number + 1]]
-
-    def first(self, count: int) -> "Corpus":
-        """The first documents."""
-        offsets = self.offsets[: count + 1]
-        return Corpus(self.tokens[: offsets[-1]], offsets)
-
-    @property
-    def longest(self) -> int:
-        """Tokens in the longest document."""
-        return int(np.diff(self.offsets).max(initial=0))
-
-    @property
-    def mean_length(self) -> float:
-        """Tokens per document."""
-        return len(self.tokens) / len(self)
-
-    @property
-    def length_dispersion(self) -> float:
-        """How much more the lengths vary than at random: (variance - mean) / mean^2, at least 0."""
-        mean = self.mean_length
-        variance = float(np.diff(self.offsets).var())
-        return max(0.0, (variance - mean) / mean**2) if mean else 0.0
+    numbers: list[int]
+    slices: list[list[Slice]]
+    prompts: list[int]
 
 
-class TrainingExamples:
-    """An endless list of chunks of examples: every epoch in an order of its own."""
+@dataclass(frozen=True)
+class Maker:
+    """Makes examples to order, in a worker or here."""
 
-    def __init__(self, corpus: Corpus, method: Method, seed: int) -> None:
-        self.corpus, self.method, self.seed = corpus, method, seed
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+    shards: Shards
+    method: Method
+    seed: int
 
-    def __getitem__(self, chunk: int) -> Examples:
-        """Examples number CHUNK * chunk to CHUNK * (chunk + 1)."""
-        numbers = range(CHUNK * chunk, CHUNK * (chunk + 1))
-        texts = [self.corpus[self._document(number)] for number in numbers]
-        return self.method.training_examples(texts, numbers, self.seed)
+    def make(self, order: Order) -> Examples:
+        """The examples."""
+        texts = [self.shards.read(slices) for slices in order.slices]
+        givens = [
+            given_prefix(len(text), prompt) if prompt else None
+            for text, prompt in zip(texts, order.prompts, strict=True)
+        ]
+        return self.method.training_examples(texts, order.numbers, self.seed, givens)
 
-    def _document(self, number: int) -> int:
-        epoch, place = divmod(number, len(self.corpus))
-        if self._order[0] != epoch:
-            # A triple: apart from the seeds of examples, which are pairs.
-            rng = np.random.default_rng((self.seed, epoch, 1))
-            self._order = (epoch, rng.permutation(len(self.corpus)))
-        return int(self._order[1][place])
+
+@dataclass(frozen=True)
+class Share:
+    """What one of several processes takes of every step."""
+
+    rank: int = 0
+    ranks: int = 1
 
 
 class Loader:
-    """Batches without end, from a state that can be saved.
+    """The batches of every step, without end.
 
     Args:
-        corpus: the training documents.
+        corpus: the training texts.
         method: what to make of them.
         budget: the most a batch may hold.
-        seed: of documents' order and of all noise.
+        batch: examples of a step, over all processes.
+        seed: of the order of texts and of all noise.
         workers: processes that make examples; 0 makes them here, between two steps.
-        start: the number of the first example, from `state` of an earlier loader.
+        start: how many steps have been taken before.
+        share: which part of every step is made here.
     """
 
     def __init__(
@@ -106,69 +79,103 @@ class Loader:
         corpus: Corpus,
         method: Method,
         budget: Budget,
+        batch: int,
         seed: int,
         workers: int = 0,
         start: int = 0,
+        share: Share | None = None,
     ) -> None:
-        self.state = start
+        share = share or Share()
+        if batch % share.ranks:
+            raise ValueError(
+                f"a batch of {batch} cannot be shared equally by {share.ranks} processes"
+            )
+        self.steps = start  # whose batches have been handed out
         self.waited = 0.0  # seconds the consumer has waited for batches
-        self._examples = TrainingExamples(corpus, method, seed)
-        self._budget, self._workers = budget, workers
+        self._corpus, self._budget, self._batch = corpus, budget, batch
+        self._share, self._workers = share, workers
+        self._seed = seed
+        self._maker = Maker(corpus.shards, method, seed)
+        self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
 
-    def __iter__(self) -> Iterator[Batch]:
-        """The batches. `state` is the number of the first example that is in none of them yet."""
-        batches = fill(self._stream(), self._budget)
+    def __iter__(self) -> Iterator[list[Batch]]:
+        """The batches of one step after the other: one, or more where one does not hold all."""
+        stream = self._stream()
+        size = self._batch // self._share.ranks
+        waiting: list[Examples] = []
         while True:
             started = time.perf_counter()
-            examples = next(batches)
-            batch = make_batch(examples)
+            while sum(map(len, waiting)) < size:
+                waiting.append(next(stream))
+            examples = Examples.join(waiting)
+            waiting = [examples.part(size, len(examples))]
+            batches = [make_batch(b) for b in fill([examples.part(0, size)], self._budget)]
             self.waited += time.perf_counter() - started
-            self.state += len(examples)
-            yield batch
+            self.steps += 1
+            yield batches
+
+    def text_of(self, number: int) -> int:
+        """Which text an example is made of: every epoch has an order of its own."""
+        epoch, place = divmod(number, self._corpus.epoch)
+        if self._epoch[0] != epoch:
+            # A triple: apart from the seeds of examples, which are pairs.
+            rng = np.random.default_rng((self._seed, epoch, 1))
+            self._epoch = (epoch, self._corpus.order(rng))
+        return int(self._epoch[1][place])
 
     def _stream(self) -> Iterator[Examples]:
-        first, skip = divmod(self.state, CHUNK)
-        chunks = self._made_by_workers(first) if self._workers else self._made_here(first)
-        for examples in chunks:
+        """The examples of this process, from the first of the next step on."""
+        first, skip = divmod(self.steps * (self._batch // self._share.ranks), CHUNK)
+        orders = (self._order(chunk) for chunk in count(first))
+        made = self._made_by_workers(orders) if self._workers else map(self._maker.make, orders)
+        for examples in made:
             yield examples.part(skip, len(examples)) if skip else examples
             skip = 0
 
-    def _made_here(self, first: int) -> Iterator[Examples]:
-        for chunk in count(first):
-            yield self._examples[chunk]
-
-    def _made_by_workers(self, first: int) -> Iterator[Examples]:
-        # A forked process may not use CUDA or threads of its parent; spawned ones start clean.
-        pool = ProcessPoolExecutor(
-            self._workers, get_context("spawn"), _start_worker, (self._examples,)
+    def _order(self, chunk: int) -> Order:
+        """Those of the examples of this process that one task makes."""
+        size = self._batch // self._share.ranks
+        numbers = []
+        for place in range(CHUNK * chunk, CHUNK * (chunk + 1)):
+            step, within = divmod(place, size)
+            numbers.append(step * self._batch + self._share.rank * size + within)
+        texts = [self.text_of(number) for number in numbers]
+        return Order(
+            numbers,
+            [self._corpus.slices(text) for text in texts],
+            [self._corpus.prompt(text) for text in texts],
         )
-        ahead = CHUNKS_AHEAD * self._workers
-        waiting = deque(pool.submit(_make_chunk, first + number) for number in range(ahead))
+
+    def _made_by_workers(self, orders: Iterator[Order]) -> Iterator[Examples]:
+        pool = start_workers(self._workers, _start_worker, self._maker)
+        waiting = deque(
+            pool.submit(_make, next(orders)) for _ in range(CHUNKS_AHEAD * self._workers)
+        )
         try:
-            for chunk in count(first + ahead):
+            for order in orders:
                 examples = waiting.popleft().result()
-                waiting.append(pool.submit(_make_chunk, chunk))
+                waiting.append(pool.submit(_make, order))
                 yield examples
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-_worker_examples: TrainingExamples | None = None
+_maker: Maker | None = None
 
 
-def _start_worker(examples: TrainingExamples) -> None:
+def _start_worker(maker: Maker) -> None:
     """Give a worker process what it makes examples of, once."""
-    global _worker_examples
-    _worker_examples = examples
+    global _maker
+    _maker = maker
 
 
-def _make_chunk(chunk: int) -> Examples:
-    assert _worker_examples is not None
-    return _worker_examples[chunk]
+def _make(order: Order) -> Examples:
+    assert _maker is not None
+    return _maker.make(order)
 
 
 def budget_for(corpus: Corpus, sequences: int) -> Budget:
-    """Budgets that `sequences` documents fill: with room to spare, so that they rarely bind.
+    """Budgets that `sequences` texts fill: with room to spare, so that they rarely bind.
 
     Given tokens stay, so a batch may keep nearly all of its tokens; there is about one target for
     each token deleted.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from didlm.alignment import InsertionTargets, result_groups
 from didlm.data.batch import Batch, Budget, fill, make_batch
-from didlm.data.loader import Corpus
+from didlm.data.corpus import Corpus
 from didlm.given import GivenText
 from didlm.loss import Loss, batch_loss, sequence_costs
 from didlm.methods.examples import Examples
@@ -82,7 +82,7 @@ def likelihood_bound(
             texts = [corpus[number] for number in numbers]
             given = [givens[number] for number in numbers] if givens else None
             if validating:
-                yield method.validation_examples(texts, numbers, seed, draws)
+                yield method.validation_examples(texts, numbers, seed, draws, given)
             else:
                 yield method.evaluation_examples(texts, numbers, seed, draws, given)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from didlm.data.loader import Corpus, budget_for
+from didlm.data.corpus import Corpus
+from didlm.data.loader import budget_for
 from didlm.evaluate.bound import likelihood_bound
 from didlm.evaluate.paths import check_paths, path_bound
 from didlm.pretrained import Model
@@ -111,7 +112,7 @@ def evaluate(
         check_paths(model.method, paths)
     method, tokenizer = model.method, model.tokenizer
     tokens = tokenizer.encode_batch(documents)
-    texts = method.lay_out(tokens, model.longest)
+    texts = list(method.lay_out(Corpus.of(tokens, tokenizer.separator), model.longest))
     scored = [text[: method.finish(text)] for text in texts]
     if not any(map(len, texts)):
         raise ValueError("there are no tokens to score")

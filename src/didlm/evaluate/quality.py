@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from didlm._inputs import FloatArray, IntArray, Integers
+from didlm.data.corpus import Corpus
 from didlm.evaluate.grams import copied_share, distinct_n
 from didlm.evaluate.judge import Judge
 from didlm.generate.results import Sample
@@ -147,9 +148,9 @@ def data_lengths(model: Model, documents: Sequence[str]) -> IntArray:
     Raises:
         ValueError: if the model is of fixed-length text, and there is not enough for one.
     """
-    method = model.method
-    texts = method.lay_out(model.tokenizer.encode_batch(documents), model.longest)
-    return np.array([method.finish(text) for text in texts])
+    method, tokenizer = model.method, model.tokenizer
+    corpus = Corpus.of(tokenizer.encode_batch(documents), tokenizer.separator)
+    return np.array([method.finish(text) for text in method.lay_out(corpus, model.longest)])
 
 
 def unigram_entropy(tokens: Integers) -> float:

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from didlm._inputs import IntArray
-from didlm.data.loader import Corpus, budget_for
+from didlm.data.corpus import Corpus
+from didlm.data.loader import budget_for
 from didlm.evaluate.bound import likelihood_bound
 from didlm.given import GivenText
 from didlm.methods.method import Method

@@ -73,10 +73,15 @@ class AR(Method):
         return len(tokens) - int(len(tokens) > 0 and tokens[-1] == self.end)
 
     def training_examples(
-        self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int
+        self,
+        texts: Sequence[np.ndarray],
+        numbers: Sequence[int],
+        seed: int,
+        givens: Sequence[GivenText | None] | None = None,
     ) -> Examples:
         """Every row has the next token as its target, the last row the end."""
-        return self._examples(texts, numbers, [0] * len(texts))
+        wishes = givens or [None] * len(texts)
+        return self._examples(texts, numbers, [_prompt(given) if given else 0 for given in wishes])
 
     def evaluation_examples(
         self,

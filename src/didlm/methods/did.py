@@ -6,13 +6,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from didlm._inputs import IntArray
 from didlm.alignment import insertion_targets_batch
-from didlm.data.documents import fixed_chunks
+from didlm.data.corpus import Corpus, Documents
 from didlm.data.tokenizer import Tokenizer
 from didlm.deletion import delete_exactly
 from didlm.generate.samplers import SAMPLERS, Sampler
-from didlm.given import GivenText, nothing_given, random_given
+from didlm.given import GivenText, chosen_given
 from didlm.methods.examples import Examples
 from didlm.methods.method import Method
 from didlm.methods.visits import visited
@@ -71,18 +70,21 @@ class DID(Method):
         return {name: SAMPLERS[name] for name in names}
 
     def training_examples(
-        self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int
+        self,
+        texts: Sequence[np.ndarray],
+        numbers: Sequence[int],
+        seed: int,
+        givens: Sequence[GivenText | None] | None = None,
     ) -> Examples:
         """One noised state of each text; the noise depends on (seed, number) alone."""
-        givens, noises, rngs = [], [], []
-        for text, number in zip(texts, numbers, strict=True):
+        chosen, noises, rngs = [], [], []
+        for text, number, wish in zip(texts, numbers, givens or [None] * len(texts), strict=True):
             rng = np.random.default_rng((seed, number))
-            wanted = rng.random() < self.given_share and len(text) > 0
-            given = random_given(len(text), rng) if wanted else nothing_given(len(text))
-            givens.append(given)
+            given = chosen_given(len(text), wish, self.given_share, rng)
+            chosen.append(given)
             noises.append(self._training_noise(int((given.spans == 0).sum()), number, seed, rng))
             rngs.append(rng)
-        return self.corrupt(texts, givens, noises, rngs, np.asarray(numbers))
+        return self.corrupt(texts, chosen, noises, rngs, np.asarray(numbers))
 
     def evaluation_examples(
         self,
@@ -208,7 +210,7 @@ class FixedDID(DID):
         """Always."""
         return True
 
-    def lay_out(self, documents: Sequence[IntArray], longest: int) -> list[IntArray]:
+    def lay_out(self, documents: Documents, longest: int) -> Corpus:
         """Chunks; what is left over at the end is dropped."""
         assert self.fixed_length is not None
-        return fixed_chunks(documents, self.fixed_length, self.separator)
+        return documents.chunks(self.fixed_length)

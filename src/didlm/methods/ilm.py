@@ -13,7 +13,7 @@ import numpy as np
 from didlm.data.tokenizer import Tokenizer
 from didlm.deletion import delete_exactly
 from didlm.generate.samplers import Sampler, one_by_one
-from didlm.given import nothing_given, random_given
+from didlm.given import GivenText, chosen_given
 from didlm.methods.examples import Examples
 from didlm.methods.method import Method
 from didlm.model.config import Heads
@@ -52,25 +52,28 @@ class ILM(Method):
         return Heads(normalised=True, timed=False, stop=True)
 
     def training_examples(
-        self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int
+        self,
+        texts: Sequence[np.ndarray],
+        numbers: Sequence[int],
+        seed: int,
+        givens: Sequence[GivenText | None] | None = None,
     ) -> Examples:
         """One state of each text: how many tokens it lacks is uniform, none of them included."""
-        givens, keeps = [], []
-        for text, number in zip(texts, numbers, strict=True):
+        chosen, keeps = [], []
+        for text, number, wish in zip(texts, numbers, givens or [None] * len(texts), strict=True):
             rng = np.random.default_rng((seed, number))
-            wanted = rng.random() < self.given_share and len(text) > 0
-            given = random_given(len(text), rng) if wanted else nothing_given(len(text))
+            given = chosen_given(len(text), wish, self.given_share, rng)
             free = int((given.spans == 0).sum())
             count = int(evenly(seed, number) * (free + 1))
-            givens.append(given)
+            chosen.append(given)
             keeps.append(delete_exactly(len(text), count, rng, given.spans))
-        x0 = pack(texts, self.bos, [given.spans for given in givens])
+        x0 = pack(texts, self.bos, [given.spans for given in chosen])
         keep = np.ones(x0.rows, dtype=np.bool_)
         keep[~x0.is_bos.numpy()] = np.concatenate([np.empty(0, np.bool_), *keeps])
         x_t = x0.delete(keep)
         offsets, opened = x_t.offsets.numpy(), x_t.open.numpy().copy()
-        opened[offsets[:-1][[given.starts_closed for given in givens]]] = False
-        opened[offsets[1:][[given.ends_closed for given in givens]] - 1] = False
+        opened[offsets[:-1][[given.starts_closed for given in chosen]]] = False
+        opened[offsets[1:][[given.ends_closed for given in chosen]] - 1] = False
 
         # A dropped token is missing right after the last row before it that was kept.
         row = (np.cumsum(keep) - 1)[~keep]
@@ -94,10 +97,16 @@ class ILM(Method):
         )
 
     def validation_examples(
-        self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int, draws: int
+        self,
+        texts: Sequence[np.ndarray],
+        numbers: Sequence[int],
+        seed: int,
+        draws: int,
+        givens: Sequence[GivenText] | None = None,
     ) -> Examples:
         """Several states of each text, whose costs sum to an estimate of its loss: no bound."""
         repeated = [text for text in texts for _ in range(draws)]
         own = [number * draws + draw for number in numbers for draw in range(draws)]
-        examples = self.training_examples(repeated, own, seed).scaled(1 / draws)
+        given = [given for given in givens for _ in range(draws)] if givens else None
+        examples = self.training_examples(repeated, own, seed, given).scaled(1 / draws)
         return replace(examples, number=np.repeat(np.asarray(numbers), draws))

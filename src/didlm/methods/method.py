@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from didlm._inputs import IntArray
+from didlm.data.corpus import Corpus, Documents
 from didlm.data.tokenizer import Tokenizer
 from didlm.generate.draft import Edit, insert
 from didlm.generate.samplers import Sampler
@@ -54,15 +55,26 @@ class Method(ABC):
         """Whether texts are documents of any lengths, and their ends are learnt."""
         return self.length is None
 
-    def lay_out(self, documents: Sequence[IntArray], longest: int) -> list[IntArray]:
+    def lay_out(self, documents: Documents, longest: int) -> Corpus:
         """The texts to learn from; by default the documents, cut to the longest length."""
-        return [document[:longest] for document in documents]
+        return documents.cut(longest)
 
     @abstractmethod
     def training_examples(
-        self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int
+        self,
+        texts: Sequence[np.ndarray],
+        numbers: Sequence[int],
+        seed: int,
+        givens: Sequence[GivenText | None] | None = None,
     ) -> Examples:
-        """One noised state of each text; the noise depends on (seed, number) alone."""
+        """One noised state of each text; the noise depends on (seed, number) alone.
+
+        Args:
+            texts: the texts.
+            numbers: of the examples.
+            seed: of the noise.
+            givens: what is given of each text, such as its prompt; None where the method decides.
+        """
 
     def evaluation_examples(
         self,
@@ -80,10 +92,15 @@ class Method(ABC):
         raise ValueError(f"the method '{self.name}' has no bound on the likelihood")
 
     def validation_examples(
-        self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int, draws: int
+        self,
+        texts: Sequence[np.ndarray],
+        numbers: Sequence[int],
+        seed: int,
+        draws: int,
+        givens: Sequence[GivenText] | None = None,
     ) -> Examples:
         """States of each text whose costs tell how training goes: by default those of the bound."""
-        return self.evaluation_examples(texts, numbers, seed, draws)
+        return self.evaluation_examples(texts, numbers, seed, draws, givens)
 
     writes_separators: ClassVar[bool] = False  # whether a separator is a token like any other
     keeps_length: ClassVar[bool] = False  # texts have all their rows from the start

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from didlm._inputs import IntArray
-from didlm.data.documents import fixed_chunks
+from didlm.data.corpus import Corpus, Documents
 from didlm.data.tokenizer import Tokenizer
 from didlm.deletion import delete_exactly, delete_independently
 from didlm.generate.draft import Edit, replace_marks
@@ -118,11 +118,11 @@ class RADD(Method):
         """Every token comes with the same probability, whatever the network says."""
         return {"tau-leaping": SAMPLERS["tau-leaping"]}
 
-    def lay_out(self, documents: Sequence[IntArray], longest: int) -> list[IntArray]:
+    def lay_out(self, documents: Documents, longest: int) -> Corpus:
         """Chunks of all documents, or each document with padding."""
-        if not self.padded:
-            return fixed_chunks(documents, self.fixed_length, self.separator)
-        return [self.whole(document[: self.fixed_length], None)[0] for document in documents]
+        if self.padded:
+            return documents.padded(self.fixed_length)
+        return documents.chunks(self.fixed_length)
 
     def start(self, start: Start, length: int | None) -> Start:
         """MASK in every blank: how many tokens come there must be known beforehand.
@@ -169,16 +169,21 @@ class RADD(Method):
         return int(padding.argmax()) if padding.any() else len(tokens)
 
     def training_examples(
-        self, texts: Sequence[np.ndarray], numbers: Sequence[int], seed: int
+        self,
+        texts: Sequence[np.ndarray],
+        numbers: Sequence[int],
+        seed: int,
+        givens: Sequence[GivenText | None] | None = None,
     ) -> Examples:
         """One masked state of each text; the masks depend on (seed, number) alone."""
         rngs = [np.random.default_rng((seed, number)) for number in numbers]
+        wishes = givens or [None] * len(texts)
+        chosen = [g or nothing_given(len(text)) for g, text in zip(wishes, texts, strict=True)]
         noises = [
-            self._training_noise(len(text), evenly(seed, number), rng)
-            for text, number, rng in zip(texts, numbers, rngs, strict=True)
+            self._training_noise(int((given.spans == 0).sum()), evenly(seed, number), rng)
+            for given, number, rng in zip(chosen, numbers, rngs, strict=True)
         ]
-        givens = [nothing_given(len(text)) for text in texts]
-        return self.corrupt(texts, givens, noises, rngs, np.asarray(numbers))
+        return self.corrupt(texts, chosen, noises, rngs, np.asarray(numbers))
 
     def evaluation_examples(
         self,

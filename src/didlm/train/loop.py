@@ -2,250 +2,375 @@
 
 import contextlib
 import math
-import sys
 import time
-from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from didlm.data.batch import Batch, Budget
-from didlm.data.loader import Loader, budget_for
-from didlm.evaluate.bound import Bound, likelihood_bound
-from didlm.files import write_text
-from didlm.given import given_prefix
-from didlm.loss import batch_loss
-from didlm.methods.method import Method
+from didlm.data.batch import Batch
+from didlm.data.loader import Loader, Share, budget_for
 from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
-from didlm.pretrained import DTYPES, Model, check_device
-from didlm.train.optimiser import MovingAverage, learning_rate_factor, make_optimisers
+from didlm.pretrained import DTYPES, Model
+from didlm.train.checkpoint import NotWritten, find_checkpoint, prune, save_checkpoint
+from didlm.train.meter import Meter
+from didlm.train.optimiser import learning_rate_factor
 from didlm.train.prepare import Prepared, prepare
 from didlm.train.progress import Reporter
-from didlm.train.record import model_card, record_run
+from didlm.train.record import model_card, record_resumption, record_run
+from didlm.train.resume import check_same_run, cut_metrics, recorded_run, settings_to_go_on
 from didlm.train.settings import Settings
+from didlm.train.state import State, seed_step
+from didlm.train.stopping import Stopping
+from didlm.train.validation import sentence, validate, validation_metrics, write_samples
+from didlm.train.world import World
 
 # Dynamic loss scaling of fp16 overflows on purpose while it looks for the largest scale.
 BAD_STEPS_FP16 = 30
 
 
 class TrainingStopped(Exception):
-    """Training cannot go on; the last good model has been saved."""
+    """Training cannot go on; the last good model or checkpoint is there."""
+
+
+class Interrupted(Exception):
+    """Training was asked to stop, and can be resumed."""
+
+
+def train(settings: Settings, folder: Path, resume: bool = False) -> Model:
+    """Train a model and leave its best version in a folder.
+
+    Started by torchrun, every process calls this, and all get the model.
+
+    Args:
+        settings: of the run.
+        folder: for the model, the records of the run and its checkpoints.
+        resume: whether to go on with a run that was begun there; if none was, one is.
+
+    Raises:
+        ValueError: if the settings or the data cannot be used, or the folder holds another run.
+        TrainingStopped: after too many non-finite steps in a row, or when nothing can be written.
+        Interrupted: after SIGTERM or Ctrl-C; a checkpoint has been written.
+    """
+    world = World.join(settings.device, settings.distribution)
+    try:
+        return _Run(settings, folder, resume, world).go()
+    finally:
+        world.leave()
+
+
+class _Run:
+    """One run in one process, from its folder to its last step."""
+
+    def __init__(self, settings: Settings, folder: Path, resume: bool, world: World) -> None:
+        self.folder, self.world = folder, world
+        self.begun = _begun_before(folder, settings, resume)
+        if settings.batch % (world.size * settings.accumulate):
+            raise ValueError(
+                f"batch {settings.batch} cannot be divided into {settings.accumulate} equal parts "
+                f"on each of {world.size} processes"
+            )
+        torch.manual_seed(settings.seed)
+        if not world.first:
+            world.wait()  # the first prepares what the others then find
+        self.prepared = prepare(settings)
+        if world.first:
+            world.wait()
+        network = make_network(settings, self.prepared).to(world.device)
+        if settings.flops:
+            settings = replace(settings, steps=_affordable_steps(settings, self.prepared, network))
+        self.settings = settings
+        self.state = State.start(network, settings, world)
+
+    def go(self) -> Model:
+        """From the last checkpoint, or from nothing, to the end."""
+        if self.world.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with (
+            Stopping() as stopping,
+            Reporter(self.folder, self.settings.steps, silent=not self.world.first) as reporter,
+        ):
+            try:
+                self._begin(reporter)
+                self._steps(reporter, stopping)
+            except OSError as error:
+                what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+                raise TrainingStopped(self._last_resort(what)) from None
+            except NotWritten as error:
+                raise TrainingStopped(str(error)) from None
+        self.world.wait()
+        return Model.from_pretrained(self.folder, self.world.device)
+
+    def _begin(self, reporter: Reporter) -> None:
+        """Restore the last checkpoint, or record that a run begins."""
+        found = find_checkpoint(self.folder, reporter.say) if self.begun else None
+        # All processes must go on from the same one.
+        folder = self.world.gather(found.folder if found else None)[0]
+        if found is None or folder != found.folder:
+            assert found is None, "processes found different checkpoints"
+            if self.world.first:
+                cut_metrics(self.folder, 0)
+                record_run(self.folder, self.settings, self.state.network, self.prepared)
+            if self.begun:
+                reporter.say("there is no checkpoint yet: starting afresh")
+        else:
+            self._check_same_data()
+            self.state.restore(found, self.world)
+            if self.world.first:
+                cut_metrics(self.folder, found.step)
+                record_resumption(self.folder, found.step, self.world.size)
+            reporter.say(f"resumed at step {found.step}")
+        reporter.open(self.state.progress.step)
+        for note in self.prepared.notes:
+            reporter.say(note)
+
+    def _check_same_data(self) -> None:
+        assert self.begun is not None
+        recorded = self.begun.get("data", {}).get("fingerprint")
+        if recorded != self.prepared.fingerprint:
+            raise ValueError(
+                f"the data are not those with which the run in {self.folder} began: "
+                "start another run in another folder"
+            )
+
+    def _steps(self, reporter: Reporter, stopping: Stopping) -> None:
+        settings, world, progress = self.settings, self.world, self.state.progress
+        parts = world.size * settings.accumulate
+        loader = Loader(
+            self.prepared.train,
+            self.prepared.method,
+            budget_for(self.prepared.train, settings.batch // parts),
+            settings.batch,
+            settings.seed,
+            settings.workers,
+            start=progress.step,
+            share=Share(world.rank, world.size),
+        )
+        meter = Meter(loader, self.state.network.config, world, progress.flops)
+        clock = _Clock(settings)
+        batches = iter(loader)
+        if progress.step >= settings.steps:
+            reporter.say(f"all of its {settings.steps} steps have been taken")
+        while progress.step < settings.steps:
+            try:
+                batch = next(batches)
+            except BrokenProcessPool:
+                # Whoever ends a run may have ended its workers first.
+                if not stopping.wanted:
+                    raise TrainingStopped(self._last_resort("a loader process has died")) from None
+                self._checkpoint(meter)
+                raise Interrupted(self._farewell()) from None
+            figures = self._step(batch, meter)
+            step, last = progress.step, progress.step == settings.steps
+            self._check_sanity(figures)
+            if step % settings.log_every == 0 or last:
+                reporter.step(step, vars(figures) | meter.read())
+            if step % settings.validate_every == 0 or last:
+                self._validate(reporter, meter)
+            stop, due = world.most(stopping.wanted, clock.due(step))
+            if stop and not last:
+                self._checkpoint(meter)
+                if progress.best is None:
+                    self._save()
+                raise Interrupted(self._farewell())
+            if due or (last and clock.wanted):
+                self._checkpoint(meter)
+                clock.restart()
+        if progress.best is None:
+            self._save()
+        if world.first:
+            prune(self.folder, 1)
+
+    def _step(self, batches: list[Batch], meter: Meter) -> "Figures":
+        """One optimiser step."""
+        state, settings, world = self.state, self.settings, self.world
+        step = state.progress.step
+        seed_step(settings.seed, step, world.rank)
+        factor = learning_rate_factor(
+            settings.schedule,
+            step,
+            settings.steps,
+            min(settings.warmup, settings.steps // 2),
+            settings.decay,
+        )
+        for optimiser in state.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = settings.learning_rate * factor
+        loss = self._gradients(batches, meter)
+        for optimiser in state.optimisers:
+            state.scaler.unscale_(optimiser)
+        norm_tensor = torch.nn.utils.clip_grad_norm_(state.network.parameters(), settings.clip)
+        if isinstance(norm_tensor, torch.distributed.tensor.DTensor):
+            norm_tensor = norm_tensor.full_tensor()
+        norm = float(norm_tensor)
+        if math.isfinite(loss) and math.isfinite(norm):
+            for optimiser in state.optimisers:
+                state.scaler.step(optimiser)
+            state.average.update(state.network)
+            state.progress.bad_in_a_row = 0
+        else:
+            state.progress.bad_in_a_row += 1
+            state.progress.skipped += 1
+        state.scaler.update()
+        state.network.zero_grad(set_to_none=True)
+        state.progress.step += 1
+        return Figures(loss, norm, settings.learning_rate * factor, state.progress.skipped)
+
+    def _gradients(self, batches: list[Batch], meter: Meter) -> float:
+        """Those of a step, over all processes; its loss in nats per document.
+
+        Divided by the number of documents of a step, which is always the same: else documents that
+        share their batch with few others, the long ones, would count for more.
+        """
+        state, world, device = self.state, self.world, self.world.device
+        # Where a batch did not hold all, there are more; all processes must have as many.
+        count = int(world.most(len(batches))[0])
+        batches = batches + [batches[0].silenced()] * (count - len(batches))
+        share = world.size / self.settings.batch  # gradients are averaged over processes
+        total = torch.zeros((), device=device)
+        for number, batch in enumerate(batches, start=1):
+            meter.count(batch)
+            with world.averaging(state.costing, now=number == count):
+                with self._autocast():
+                    cost = state.costing(batch.to(device), state.scaler.get_scale() * share)
+                state.scaler.scale(cost * share).backward()
+            total += cost.detach()
+        return float(world.total(total)) / self.settings.batch
+
+    def _check_sanity(self, figures: "Figures") -> None:
+        bad, patience = self.state.progress.bad_in_a_row, self.settings.bad_steps
+        if self.settings.precision == "fp16":
+            patience = max(patience, BAD_STEPS_FP16)
+        if bad < patience:
+            return
+        if self.state.progress.best is None:
+            self._save()
+        raise TrainingStopped(
+            f"loss or gradient was not finite {bad} times in a row, the last at step "
+            f"{self.state.progress.step} (loss {figures.loss}, gradient norm "
+            f"{figures.gradient_norm}): the best model so far is in {self.folder}; try a lower "
+            "learning_rate, or another precision"
+        )
+
+    def _validate(self, reporter: Reporter, meter: Meter) -> None:
+        """Measure the average of the weights; keep it if it is the best so far."""
+        progress, prepared = self.state.progress, self.prepared
+        model, flops = self._model(), meter.flops()
+        if self.world.first:
+            with self._autocast():
+                metrics = validation_metrics(validate(model, prepared, self.settings), prepared)
+            metrics["flops"] = flops
+            reporter.validation(progress.step, metrics, sentence(metrics, prepared.method))
+            if progress.best is None or metrics["nats_per_document"] < progress.best:
+                progress.best = metrics["nats_per_document"]
+                model.save_pretrained(self.folder, model_card(self.settings, prepared, metrics))
+            with self._autocast():
+                write_samples(model, self.folder, self.settings, progress.step)
+        progress.best = self.world.gather(progress.best)[0]
+        meter.restart()
+
+    def _model(self) -> Model:
+        """The average of the weights as a model; all processes must ask."""
+        prepared = self.prepared
+        return Model(
+            self.world.whole(self.state.average.network),
+            prepared.tokenizer,
+            prepared.method,
+            prepared.method.length or self.settings.max_length,
+        )
+
+    def _save(self) -> None:
+        """Save the average of the weights, without figures."""
+        model = self._model()
+        if self.world.first:
+            model.save_pretrained(self.folder, model_card(self.settings, self.prepared, None))
+
+    def _checkpoint(self, meter: Meter) -> None:
+        state = self.state
+        state.progress.flops = meter.flops()
+        save_checkpoint(
+            self.folder, state.progress.step, state.tensors(), state.numbers(), self.world
+        )
+        if self.world.first:
+            prune(self.folder, self.settings.keep_checkpoints)
+
+    def _farewell(self) -> str:
+        return (
+            f"stopped at step {self.state.progress.step} of {self.settings.steps}, as asked; "
+            f"go on with: didlm train --out {self.folder} --resume"
+        )
+
+    def _last_resort(self, what: str) -> str:
+        return (
+            f"training stopped at step {self.state.progress.step}: {what}; when that is mended, "
+            f"go on from the last good checkpoint with: didlm train --out {self.folder} --resume"
+        )
+
+    def _autocast(self) -> contextlib.AbstractContextManager[None]:
+        if self.settings.precision == "fp32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.world.device.type, DTYPES[self.settings.precision])
 
 
 @dataclass(frozen=True)
-class Validation:
-    """The bound on unseen documents, and on the second halves given the first."""
+class Figures:
+    """What a step tells."""
 
-    bound: Bound
-    conditional: Bound | None
-
-
-def train(settings: Settings, folder: Path) -> Model:
-    """Train a model and leave its best version in a folder.
-
-    Raises:
-        ValueError: if the settings or the data cannot be used, or the folder holds a model.
-        TrainingStopped: after too many non-finite steps in a row.
-    """
-    for name in ("config.json", "run.json"):
-        if (folder / name).exists():
-            raise ValueError(f"{folder} holds a run already: choose another folder for this one")
-    device = check_device(settings.device)
-    torch.manual_seed(settings.seed)
-    prepared = prepare(settings)
-    network = _network(settings, prepared).to(device)
-    model = Model(
-        network,
-        prepared.tokenizer,
-        prepared.method,
-        prepared.method.length or settings.max_length,
-    )
-    budget = budget_for(prepared.train, settings.batch // settings.accumulate)
-    if settings.flops:
-        settings = replace(settings, steps=_affordable_steps(settings, prepared, network, budget))
-    optimisers = make_optimisers(network, settings)
-    average = MovingAverage(network, settings.average)
-    scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
-    loader = Loader(prepared.train, prepared.method, budget, settings.seed, settings.workers)
-    folder.mkdir(parents=True, exist_ok=True)
-    record_run(folder, settings, network, prepared)
-    if settings.compile:
-        network.compile()
-
-    best, bad_in_a_row, skipped = math.inf, 0, 0
-    batches = iter(loader)
-    meter = Meter(loader, device)
-    with Reporter(folder, settings.steps) as reporter:
-        if prepared.cut:
-            reporter.say(f"{prepared.cut} documents were cut to {settings.max_length} tokens")
-        for step in range(1, settings.steps + 1):
-            factor = learning_rate_factor(
-                settings.schedule,
-                step - 1,
-                settings.steps,
-                min(settings.warmup, settings.steps // 2),
-                settings.decay,
-            )
-            for optimiser in optimisers:
-                for group in optimiser.param_groups:
-                    group["lr"] = settings.learning_rate * factor
-            loss = _accumulate_gradients(network, batches, settings, scaler, device, meter)
-            for optimiser in optimisers:
-                scaler.unscale_(optimiser)
-            norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), settings.clip))
-            if math.isfinite(loss) and math.isfinite(norm):
-                for optimiser in optimisers:
-                    scaler.step(optimiser)
-                average.update(network)
-                bad_in_a_row = 0
-            else:
-                bad_in_a_row += 1
-                skipped += 1
-            scaler.update()
-            network.zero_grad(set_to_none=True)
-            if bad_in_a_row >= _patience(settings):
-                if not math.isfinite(best):
-                    _save(model, average, folder, settings, prepared)
-                raise TrainingStopped(
-                    f"loss or gradient was not finite {bad_in_a_row} times in a row, the last at "
-                    f"step {step} (loss {loss}, gradient norm {norm}): the best model so far is in "
-                    f"{folder}; try a lower learning_rate, or another precision"
-                )
-            if step % settings.log_every == 0 or step == settings.steps:
-                reporter.step(
-                    step,
-                    {
-                        "loss": loss,
-                        "gradient_norm": norm,
-                        "learning_rate": settings.learning_rate * factor,
-                        "skipped": skipped,
-                        **meter.read(),
-                    },
-                )
-            if step % settings.validate_every == 0 or step == settings.steps:
-                average.swap(network)
-                with _autocast(settings, device):
-                    metrics = validation_metrics(validate(model, prepared, settings), prepared)
-                metrics["flops"] = meter.flops
-                reporter.validation(step, metrics, _sentence(metrics, prepared.method))
-                if metrics["nats_per_document"] < best:
-                    best = metrics["nats_per_document"]
-                    model.save_pretrained(folder, model_card(settings, prepared, metrics))
-                with _autocast(settings, device):
-                    _write_samples(model, folder, settings, step)
-                average.swap(network)
-                meter.restart()
-    if not math.isfinite(best):
-        _save(model, average, folder, settings, prepared)
-    return Model.from_pretrained(folder, device)
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    skipped: int
 
 
-def validate(model: Model, prepared: Prepared, settings: Settings) -> Validation:
-    """The bound of a model on the validation documents, always with the same noise."""
-    budget = budget_for(prepared.valid, settings.batch)
+class _Clock:
+    """When the next checkpoint is due."""
 
-    def bound(**more: object) -> Bound:
-        return likelihood_bound(
-            model.network,
-            model.method,
-            prepared.valid,
-            budget,
-            settings.valid_draws,
-            **more,  # type: ignore[arg-type]
-        )
-
-    conditional = None
-    if settings.given_share > 0 and model.method.bounded:
-        lengths = [len(prepared.valid[number]) for number in range(len(prepared.valid))]
-        conditional = bound(givens=[given_prefix(length, length // 2) for length in lengths])
-    return Validation(bound(validating=True), conditional)
-
-
-def validation_metrics(validation: Validation, prepared: Prepared) -> dict[str, float]:
-    """The figures to report and record."""
-    bound = validation.bound
-    metrics = {"nats_per_document": bound.nats_per_document, "stderr": bound.standard_error}
-    if prepared.method.bounded:
-        metrics["nats_per_token"] = bound.nats_per_token
-        metrics["bits_per_byte"] = bound.bits_per_byte(prepared.valid_bytes)
-    if validation.conditional:
-        metrics["conditional_nats_per_token"] = validation.conditional.nats_per_token
-    return metrics
-
-
-class Meter:
-    """Tokens per second, share of the time spent waiting for data, FLOPs, and memory."""
-
-    def __init__(self, loader: Loader, device: torch.device) -> None:
-        self._loader, self._device = loader, device
-        self.flops = 0.0  # of all steps so far
+    def __init__(self, settings: Settings) -> None:
+        self._steps, self._seconds = settings.checkpoint_every, settings.checkpoint_seconds
+        self.wanted = bool(self._steps or self._seconds)
         self.restart()
 
     def restart(self) -> None:
-        """Start measuring afresh, as after a validation."""
-        self.tokens = 0
-        self._started, self._waited = time.perf_counter(), self._loader.waited
+        self._started = time.monotonic()
 
-    def read(self) -> dict[str, float]:
-        """The figures since the last reading."""
-        seconds = time.perf_counter() - self._started
-        waited = self._loader.waited - self._waited
-        result = {
-            "tokens_per_second": self.tokens / seconds,
-            "waiting": waited / seconds,
-            "flops": self.flops,
-            "memory_mib": _memory_mib(self._device),
-        }
-        self.restart()
-        return result
+    def due(self, step: int) -> bool:
+        if self._steps and step % self._steps == 0:
+            return True
+        return bool(self._seconds) and time.monotonic() - self._started >= self._seconds
 
 
-def _affordable_steps(
-    settings: Settings, prepared: Prepared, network: Network, budget: Budget
-) -> int:
-    """How many steps the FLOPs of the settings pay for, judged by the first batches."""
-    loader = Loader(prepared.train, prepared.method, budget, settings.seed)
-    some = [training_flops(network.config, batch) for batch in islice(loader, 16)]
-    return max(1, round(settings.flops / settings.accumulate / (sum(some) / len(some))))
+def _begun_before(folder: Path, settings: Settings, resume: bool) -> dict[str, Any] | None:
+    """What is recorded of the run to go on with; None if it is a new one.
 
-
-def _accumulate_gradients(
-    network: Network,
-    batches: Iterator[Batch],
-    settings: Settings,
-    scaler: torch.amp.GradScaler,
-    device: torch.device,
-    meter: Meter,
-) -> float:
-    """One step's gradients; its loss in nats per document.
-
-    Divided by the planned number of documents, never by how many a batch happened to hold: else
-    documents that share their batch with few others, the long ones, would count for more.
+    Raises:
+        ValueError: if the folder holds a run that is not to be gone on with, or another one.
     """
-    total = 0.0
-    for _ in range(settings.accumulate):
-        batch = next(batches)
-        meter.flops += training_flops(network.config, batch)
-        batch = batch.to(device)
-        with _autocast(settings, device):
-            loss = batch_loss(network, batch, scaler.get_scale() / settings.batch)
-        scaler.scale(loss.total / settings.batch).backward()
-        total += float(loss.total.detach()) / settings.batch
-        meter.tokens += batch.x_t.rows
-    return total
+    run = recorded_run(folder)
+    if run is None:
+        if (folder / "config.json").exists():
+            raise ValueError(f"{folder} holds a model already: choose another folder for this one")
+        return None
+    if not resume:
+        raise ValueError(
+            f"{folder} holds a run already: choose another folder for this one, or go on with "
+            "that one with --resume"
+        )
+    check_same_run(settings_to_go_on(folder, {}), settings)
+    return run
 
 
-def _autocast(settings: Settings, device: torch.device) -> contextlib.AbstractContextManager[None]:
-    if settings.precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, DTYPES[settings.precision])
-
-
-def _network(settings: Settings, prepared: Prepared) -> Network:
+def make_network(settings: Settings, prepared: Prepared) -> Network:
+    """The network to train: a new one, or that of a model to start from."""
+    if prepared.start is not None:
+        config = replace(prepared.start.network.config, dropout=settings.dropout)
+        network = Network(config, settings.checkpointing)
+        network.load_state_dict(prepared.start.network.state_dict())
+        return network
     config = preset(
         settings.preset, prepared.tokenizer.vocabulary, prepared.method.heads, settings.dropout
     )
@@ -256,55 +381,12 @@ def _network(settings: Settings, prepared: Prepared) -> Network:
     return Network(config, settings.checkpointing)
 
 
-def _save(
-    model: Model,
-    average: MovingAverage,
-    folder: Path,
-    settings: Settings,
-    prepared: Prepared,
-) -> None:
-    """Save the moving average of the weights, without figures."""
-    average.swap(model.network)
-    model.save_pretrained(folder, model_card(settings, prepared, None))
-    average.swap(model.network)
-
-
-def _write_samples(model: Model, folder: Path, settings: Settings, step: int) -> None:
-    if settings.samples:
-        samples = model.generate(
-            num_samples=settings.samples, steps=settings.sample_steps, seed=settings.seed
-        )
-        model.network.train()
-        write_text(folder / "samples" / f"{step:08d}.txt", "\n\n".join(map(str, samples)) + "\n")
-
-
-def _sentence(metrics: dict[str, float], method: Method) -> str:
-    what = "exact" if method.exact else "bound" if method.bounded else "loss"
-    sentence = (
-        f"{what} {metrics['nats_per_document']:.2f} ± {metrics['stderr']:.2f} nats per document"
-    )
-    if method.bounded:
-        per_token, per_byte = metrics["nats_per_token"], metrics["bits_per_byte"]
-        sentence += f", {per_token:.3f} per token, {per_byte:.3f} bits per byte"
-    if "conditional_nats_per_token" in metrics:
-        half = metrics["conditional_nats_per_token"]
-        sentence += f"; second halves given the first {half:.3f} nats per token"
-    return sentence
-
-
-def _patience(settings: Settings) -> int:
-    if settings.precision == "fp16":
-        return max(settings.bad_steps, BAD_STEPS_FP16)
-    return settings.bad_steps
-
-
-def _memory_mib(device: torch.device) -> float:
-    """The most memory used so far, on the device that trains."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return 0.0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+def _affordable_steps(settings: Settings, prepared: Prepared, network: Network) -> int:
+    """How many steps the FLOPs of the settings pay for, judged by the first ones."""
+    budget = budget_for(prepared.train, settings.batch // settings.accumulate)
+    loader = Loader(prepared.train, prepared.method, budget, settings.batch, settings.seed)
+    some = [
+        sum(training_flops(network.config, batch) for batch in batches)
+        for batches in islice(loader, 16)
+    ]
+    return max(1, round(settings.flops / (sum(some) / len(some))))

@@ -1,10 +1,12 @@
 """Optimisers, learning-rate schedules and the moving average of the weights."""
 
+import copy
 import math
 
 import torch
 from torch import Tensor, nn
 
+from didlm.model.transformer import Network
 from didlm.train.settings import Settings
 
 
@@ -14,7 +16,7 @@ def make_optimisers(network: nn.Module, settings: Settings) -> list[torch.optim.
     Muon makes each update of a matrix orthogonal. Embeddings, heads and what time modulates stay
     with AdamW; updates are scaled alike, so one learning rate serves both.
     """
-    named = list(network.named_parameters())
+    named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
     inner = [
         parameter
         for name, parameter in named
@@ -72,26 +74,20 @@ def learning_rate_factor(schedule: str, step: int, steps: int, warmup: int, deca
 
 
 class MovingAverage:
-    """An exponential moving average of the weights, on their device."""
+    """An exponential moving average of the weights: a network of its own, ready to be evaluated."""
 
-    def __init__(self, network: nn.Module, decay: float) -> None:
+    def __init__(self, network: Network, decay: float) -> None:
         if not 0 <= decay < 1:
             raise ValueError(f"the decay of the moving average must be in [0, 1): got {decay}")
         self.decay = decay
         self.steps = 0
-        self.average: list[Tensor] = [p.detach().clone() for p in network.parameters()]
+        self.network = copy.deepcopy(network).requires_grad_(False).eval()
 
-    def update(self, network: nn.Module) -> None:
+    @torch.no_grad()
+    def update(self, network: Network) -> None:
         """Move towards the network; faster at first, so that the start is soon forgotten."""
         self.steps += 1
         keep = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        weights = [p.detach() for p in network.parameters()]
-        torch._foreach_lerp_(self.average, weights, 1 - keep)
-
-    def swap(self, network: nn.Module) -> None:
-        """Exchange the average and the network's weights: before evaluating, and back after."""
-        with torch.no_grad():
-            for parameter, average in zip(network.parameters(), self.average, strict=True):
-                kept = parameter.clone()
-                parameter.copy_(average)
-                average.copy_(kept)
+        average: list[Tensor] = list(self.network.parameters())
+        weights: list[Tensor] = list(network.parameters())
+        torch._foreach_lerp_(average, weights, 1 - keep)

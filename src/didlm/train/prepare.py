@@ -1,15 +1,21 @@
 """From a path to tensors: documents, tokenizer, corpora and method of a training run."""
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from didlm.data import stories
-from didlm.data.documents import read_documents, split_by_hash
-from didlm.data.loader import Corpus
+from didlm.data.cache import cached_store
+from didlm.data.corpus import Corpus, Documents
+from didlm.data.store import Store, is_store
 from didlm.data.tokenizer import Tokenizer
 from didlm.methods.method import Method
 from didlm.methods.registry import find_method
+from didlm.pretrained import Model
 from didlm.train.settings import Settings
 
 EMBEDDED_STORIES = 20_000
@@ -25,59 +31,192 @@ class Prepared:
     cut: int  # training documents that were longer than they may be
     tokenizer: Tokenizer
     method: Method
+    lossless: bool  # whether the tokenizer gives the text back exactly
+    fingerprint: str  # of documents and tokenizer: a run goes on only with the same
+    notes: list[str]  # what the user ought to know about the data
+    start: Model | None = None  # to go on from
 
 
-def prepare(settings: Settings) -> Prepared:
-    """Read, split and tokenize the data.
+@dataclass(frozen=True, eq=False)
+class _Texts:
+    """Documents on both sides, and what is known of them."""
+
+    train: Documents
+    valid: Documents
+    tokenizer: Tokenizer
+    lossless: bool
+    fingerprint: str
+    notes: list[str]
+
+
+def prepare(settings: Settings, say: Callable[[str], None] | None = None) -> Prepared:
+    """Read, split and tokenize the data; from a store nothing but tables is read.
 
     Raises:
         ValueError: in one sentence, if the data cannot be used.
     """
-    train, valid = _documents(settings)
-    if settings.tokenizer:
-        tokenizer = Tokenizer.load(Path(settings.tokenizer))
-    else:
-        tokenizer = Tokenizer.train_bpe(train, settings.vocabulary)
+    start = Model.from_pretrained(settings.init) if settings.init else None
+    if start is not None and start.method.name != settings.method:
+        raise ValueError(
+            f"the model {settings.init} is of the method '{start.method.name}' and cannot go on "
+            f"as '{settings.method}': name its own with --method"
+        )
+    texts = (
+        _stored(settings, _tokenizer(settings, start))
+        if settings.data
+        else _embedded(settings, start)
+    )
+    tokenizer = texts.tokenizer
     method = find_method(settings.method).build(tokenizer, **_options(settings))
-    train_corpus, cut = _corpus("training", train, tokenizer, method, settings)
-    valid_corpus, _ = _corpus("validation", valid, tokenizer, method, settings)
-    valid_corpus = valid_corpus.first(settings.valid_documents)
-    kept = [valid_corpus[number] for number in range(len(valid_corpus))]
+    longest = method.length or settings.max_length
+    notes = list(texts.notes)
+    train, cut = _laid_out("training", texts.train, method, settings, longest, notes)
+    valid, _ = _laid_out("validation", texts.valid, method, settings, longest, [])
+    valid = valid.first(settings.valid_documents)
     return Prepared(
-        train=train_corpus,
-        valid=valid_corpus,
-        # Cut documents are scored on what is left of them.
-        valid_bytes=sum(tokenizer.count_bytes(text[: method.finish(text)]) for text in kept),
+        train=train,
+        valid=valid,
+        # Cut documents are scored on what is left of them, and prompts are not.
+        valid_bytes=sum(
+            tokenizer.count_bytes(text[valid.prompt(number) : method.finish(text)])
+            for number, text in enumerate(valid)
+        ),
         cut=cut,
         tokenizer=tokenizer,
         method=method,
+        lossless=texts.lossless,
+        fingerprint=texts.fingerprint,
+        notes=notes,
+        start=start,
     )
 
 
-def _documents(settings: Settings) -> tuple[list[str], list[str]]:
-    if not settings.data:
-        if settings.valid != Settings.valid:
-            raise ValueError("valid goes with data: the embedded stories have a validation set")
-        return (
-            stories.training_stories(EMBEDDED_STORIES, settings.seed),
-            stories.validation_stories(settings.valid_documents),
+def _tokenizer(settings: Settings, start: Model | None) -> Tokenizer | None:
+    """The one that is asked for; None to take that of a store, or to learn one.
+
+    Raises:
+        ValueError: if it is not that of the model to start from.
+    """
+    named = Tokenizer.load(Path(settings.tokenizer)) if settings.tokenizer else None
+    if start is None:
+        return named
+    if named is not None and named.fingerprint() != start.tokenizer.fingerprint():
+        raise ValueError(
+            f"the tokenizer {settings.tokenizer} is not that of the model {settings.init}, "
+            "which can only read its own: leave it out"
         )
-    documents = read_documents(Path(settings.data), settings.separator, settings.column)
-    try:
-        fraction = float(settings.valid)
-    except ValueError:
-        return documents, read_documents(Path(settings.valid), settings.separator, settings.column)
-    if len(documents) > 1:
-        return split_by_hash(documents, fraction)
-    chunks = find_method(settings.method).cuts_chunks(**_options(settings))
-    if chunks and 0 < fraction < 1:
-        # A book, say: its end is for validation.
-        end = round(len(documents[0]) * (1 - fraction))
-        return [documents[0][:end]], [documents[0][end:]]
-    raise ValueError(
-        f"{settings.data} is one document: put '{settings.separator}' between documents, name a "
-        "validation file with --valid, or cut it into chunks with --method did-fixed"
+    return start.tokenizer
+
+
+def _embedded(settings: Settings, start: Model | None) -> _Texts:
+    if settings.valid != Settings.valid:
+        raise ValueError("valid goes with data: the embedded stories have a validation set")
+    train = stories.training_stories(EMBEDDED_STORIES, settings.seed)
+    valid = stories.validation_stories(settings.valid_documents)
+    tokenizer = _tokenizer(settings, start) or Tokenizer.train_bpe(train, settings.vocabulary)
+    separator = tokenizer.separator
+    what = f"embedded stories {EMBEDDED_STORIES} {settings.seed} {tokenizer.fingerprint()}"
+    return _Texts(
+        Corpus.of(tokenizer.encode_batch(train), separator),
+        Corpus.of(tokenizer.encode_batch(valid), separator),
+        tokenizer,
+        tokenizer.lossless(valid),
+        hashlib.sha256(what.encode()).hexdigest(),
+        [],
     )
+
+
+def _stored(settings: Settings, tokenizer: Tokenizer | None) -> _Texts:
+    """The documents of a store, or of text that is made into one."""
+    fraction = _fraction(settings.valid)
+    store = _store(settings.data, settings, tokenizer, fraction or 0.0)
+    documents, notes = Documents.of_store(store), store_notes(store)
+    if fraction is None:
+        other = _store(settings.valid, settings, store.tokenizer, 0.0)
+        train, valid = documents, Documents.of_store(other)
+        fingerprint = store.manifest.fingerprint + other.manifest.fingerprint
+        lossless = store.manifest.lossless and other.manifest.lossless
+    else:
+        train, valid = _split(documents, fraction, settings)
+        fingerprint, lossless = store.manifest.fingerprint, store.manifest.lossless
+    return _Texts(train, valid, store.tokenizer, lossless, fingerprint, notes)
+
+
+def _fraction(valid: str) -> float | None:
+    """How much to split off; None if validation documents are named."""
+    try:
+        fraction = float(valid)
+    except ValueError:
+        return None
+    if not 0 < fraction < 1:
+        raise ValueError(
+            f"the fraction for validation must lie between 0 and 1, both excluded: got {fraction}"
+        )
+    return fraction
+
+
+def _store(data: str, settings: Settings, tokenizer: Tokenizer | None, held_out: float) -> Store:
+    """The store that is named, or that of the text that is.
+
+    Raises:
+        ValueError: if it cannot be read, or has another tokenizer.
+    """
+    if not is_store(Path(data)):
+        return cached_store(
+            sources_of(data),
+            tokenizer=tokenizer,
+            vocabulary=settings.vocabulary,
+            column=settings.column,
+            separator=settings.separator,
+            held_out=held_out,
+        )
+    store = Store.open(Path(data))
+    if tokenizer is not None:
+        store.check_tokenizer(tokenizer, settings.tokenizer or settings.init or settings.data)
+    return store
+
+
+def sources_of(data: str) -> list[str]:
+    """The sources that a setting names, with commas between them if there are several."""
+    return [data] if Path(data).exists() else [part.strip() for part in data.split(",")]
+
+
+def store_notes(store: Store) -> list[str]:
+    """What the user ought to know about the documents of a store."""
+    counts = store.manifest.counts
+    notes = []
+    if counts.duplicates:
+        notes.append(f"{counts.duplicates:,} documents are duplicates of others")
+    if counts.broken:
+        notes.append(f"{counts.broken:,} broken lines were left out")
+    if not store.manifest.lossless:
+        notes.append(
+            "the tokenizer does not give the text back exactly: figures are of what it does"
+        )
+    return notes
+
+
+def _split(
+    documents: Documents, fraction: float, settings: Settings
+) -> tuple[Documents, Documents]:
+    """For training and for validation, by a hash of the text: duplicates fall on one side."""
+    if len(documents) == 1:
+        if find_method(settings.method).cuts_chunks(**_options(settings)):
+            # A book, say: its end is for validation.
+            return documents.split_at(round(int(documents.lengths[0]) * (1 - fraction)))
+        raise ValueError(
+            f"{settings.data} is one document: put '{settings.separator}' between documents, name "
+            "validation documents with --valid, or cut it into chunks with --method did-fixed"
+        )
+    # 53 bits are what a float holds exactly.
+    held_out = (documents.table["hash"] >> np.uint64(11)) / 2**53 < fraction
+    if held_out.all() or not held_out.any():
+        raise ValueError(
+            f"splitting {len(documents)} documents at fraction {fraction} leaves none for "
+            f"{'training' if held_out.all() else 'validation'}; give more documents or another "
+            "fraction"
+        )
+    return documents.select(~held_out), documents.select(held_out)
 
 
 def _options(settings: Settings) -> dict[str, Any]:
@@ -86,18 +225,31 @@ def _options(settings: Settings) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in names}
 
 
-def _corpus(
-    side: str, documents: list[str], tokenizer: Tokenizer, method: Method, settings: Settings
+def _laid_out(
+    side: str,
+    documents: Documents,
+    method: Method,
+    settings: Settings,
+    longest: int,
+    notes: list[str],
 ) -> tuple[Corpus, int]:
-    """The documents as ids, and how many of them had to be cut."""
-    tokens = tokenizer.encode_batch(documents)
+    """The texts to learn from, and how many documents had to be cut for them."""
+    cut = 0
+    if method.variable_length:
+        room = documents.table["prompt"] < longest
+        if not room.all():
+            notes.append(
+                f"{(~room).sum():,} documents were left out: their prompts alone have {longest} "
+                "tokens or more"
+            )
+            documents = documents.select(room)
+        cut = int((documents.table["length"] > longest).sum())
+        if cut:
+            notes.append(f"{cut:,} documents were cut to {longest} tokens")
     try:
-        texts = method.lay_out(tokens, settings.max_length)
+        corpus = method.lay_out(documents, settings.max_length)
     except ValueError as error:
         raise ValueError(f"{side} data: {error} (the setting is fixed_length)") from None
-    corpus = Corpus.of(texts)
-    if not len(corpus.tokens):
+    if not corpus.tokens:
         raise ValueError(f"the {side} data have no tokens")
-    longest = method.length or settings.max_length
-    cut = sum(len(document) > longest for document in tokens) if method.variable_length else 0
     return corpus, cut

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -23,10 +23,11 @@ PLAIN_EVERY = 10.0  # seconds between two lines
 class Reporter:
     """Shows and records the metrics of a run."""
 
-    def __init__(self, folder: Path, steps: int) -> None:
-        self._file = (folder / "metrics.jsonl").open("a", encoding="utf-8")
-        self._board = _tensorboard(folder)
-        self.console = Console(file=sys.stderr, highlight=False)
+    def __init__(self, folder: Path, steps: int, silent: bool = False) -> None:
+        self._folder, self._silent = folder, silent
+        self._file: TextIO | None = None
+        self._board: Any = None
+        self.console = Console(file=sys.stderr, highlight=False, quiet=silent)
         self._live = (
             Progress(
                 MofNCompleteColumn(),
@@ -35,11 +36,12 @@ class Reporter:
                 TextColumn("{task.description}"),
                 console=self.console,
             )
-            if self.console.is_terminal
+            if self.console.is_terminal and not silent
             else None
         )
         self._task = self._live.add_task("training", total=steps) if self._live else None
         self._steps = steps
+        self._first = 0
         self._started = self._last_line = time.perf_counter()
         self._bound = ""
 
@@ -58,7 +60,15 @@ class Reporter:
             self._live.stop()
         if self._board:
             self._board.close()
-        self._file.close()
+        if self._file:
+            self._file.close()
+
+    def open(self, first: int) -> None:
+        """Begin to record, after so many steps."""
+        self._first, self._started = first, time.perf_counter()
+        if not self._silent:
+            self._file = (self._folder / "metrics.jsonl").open("a", encoding="utf-8")
+            self._board = _tensorboard(self._folder, first + 1)
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """A training step has been taken."""
@@ -74,7 +84,7 @@ class Reporter:
         now = time.perf_counter()
         if now - self._last_line >= PLAIN_EVERY or step == self._steps:
             self._last_line = now
-            left = (now - self._started) / step * (self._steps - step)
+            left = (now - self._started) / (step - self._first) * (self._steps - step)
             self.say(f"step {step}/{self._steps}  {line}  {left:.0f} s left")
 
     def validation(self, step: int, metrics: dict[str, float], sentence: str) -> None:
@@ -89,6 +99,8 @@ class Reporter:
         self.console.print(sentence, soft_wrap=True, markup=False)
 
     def _record(self, kind: str, step: int, metrics: dict[str, float]) -> None:
+        if self._file is None:
+            return
         finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
         self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         self._file.flush()
@@ -97,9 +109,9 @@ class Reporter:
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, first: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=first)

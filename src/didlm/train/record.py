@@ -38,10 +38,11 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
         "data": {
             "training_documents": len(prepared.train),
             "training_documents_cut": prepared.cut,
-            "training_tokens": len(prepared.train.tokens),
+            "training_tokens": prepared.train.tokens,
             "validation_documents": len(prepared.valid),
             "vocabulary": prepared.tokenizer.vocabulary,
             "tokenizer": prepared.tokenizer.fingerprint(),
+            "fingerprint": prepared.fingerprint,
         },
         "versions": {
             "didlm": didlm.__version__,
@@ -58,6 +59,21 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
     write_text(folder / "run.json", json.dumps(run, indent=2) + "\n")
 
 
+def record_resumption(folder: Path, step: int, processes: int) -> None:
+    """Add to run.json that the run went on, from where and where."""
+    file = folder / "run.json"
+    run = json.loads(file.read_text(encoding="utf-8"))
+    run.setdefault("resumed", []).append(
+        {
+            "step": step,
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "processes": processes,
+            "threads": torch.get_num_threads(),
+        }
+    )
+    write_text(file, json.dumps(run, indent=2) + "\n")
+
+
 def model_card(settings: Settings, prepared: Prepared, metrics: dict[str, float] | None) -> str:
     """The README.md of a model folder."""
     data = Path(settings.data).name if settings.data else "the stories embedded in didlm"
@@ -70,7 +86,7 @@ def model_card(settings: Settings, prepared: Prepared, metrics: dict[str, float]
         f"# {TITLES.get(prepared.method.name, 'A language model')}",
         "",
         f"Trained by didlm {didlm.__version__} on {data}: {len(prepared.train):,} documents, "
-        f"{len(prepared.train.tokens):,} tokens, vocabulary {prepared.tokenizer.vocabulary:,}.",
+        f"{prepared.train.tokens:,} tokens, vocabulary {prepared.tokenizer.vocabulary:,}.",
         "",
     ]
     if metrics:

@@ -21,11 +21,13 @@ class Settings:
     # what
     method: str = "did"  # or did-fixed, radd, ilm, ar, or one that another package brings
     preset: str = "tiny"
-    data: str = ""  # a .txt or .jsonl file; empty for the embedded stories
-    valid: str = "0.05"  # a file, or the fraction of the documents to split off
+    data: str = ""  # a store, or text as for `didlm prepare`; empty for the embedded stories
+    valid: str = "0.05"  # the same, or the fraction of the documents to split off
+    init: str = ""  # a model to start from; it brings its tokenizer and its size
+    freeze_embeddings: bool = False  # leave the two tables over the vocabulary as they are
     tokenizer: str = ""  # a file or folder; empty to train a byte-level BPE on the data
     vocabulary: int = 4096  # of a tokenizer trained here
-    column: str = "text"  # of .jsonl files
+    column: str = "text"  # of .jsonl and .parquet files; or prompt+response, the first given
     separator: str = "<|endoftext|>"  # between the documents of .txt files
     max_length: int = 1024  # documents are cut to so many tokens
     fixed_length: int = 1024  # tokens in each chunk, for did-fixed and radd
@@ -56,6 +58,7 @@ class Settings:
     # where and when
     seed: int = 0
     device: str = "cpu"
+    distribution: str = "ddp"  # with torchrun: every process has the network; or fsdp, a part
     workers: int = 0
     validate_every: int = 500
     valid_documents: int = 200  # at most
@@ -64,6 +67,9 @@ class Settings:
     sample_steps: int = 64
     log_every: int = 10
     bad_steps: int = 5  # non-finite steps in a row that end the run
+    checkpoint_every: int = 0  # steps; 0 for none by steps
+    checkpoint_seconds: float = 600.0  # after so many; 0 for none by time
+    keep_checkpoints: int = 2
 
     def __post_init__(self) -> None:
         find_method(self.method)
@@ -71,6 +77,9 @@ class Settings:
         _one_of("weighting", self.weighting, WEIGHTINGS)
         _one_of("optimiser", self.optimiser, ("adamw", "muon"))
         _one_of("schedule", self.schedule, ("constant", "cosine", "wsd"))
+        _one_of("distribution", self.distribution, ("ddp", "fsdp"))
+        if self.distribution == "fsdp" and self.precision == "fp16":
+            raise ValueError("fsdp does not scale losses as fp16 needs it: use bf16")
         for name in (
             "steps",
             "batch",
@@ -84,10 +93,21 @@ class Settings:
             "log_every",
             "bad_steps",
             "sample_steps",
+            "keep_checkpoints",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
-        for name in ("samples", "workers", "warmup", "seed", "weight_decay", "padding", "flops"):
+        for name in (
+            "samples",
+            "workers",
+            "warmup",
+            "seed",
+            "weight_decay",
+            "padding",
+            "flops",
+            "checkpoint_every",
+            "checkpoint_seconds",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: got {getattr(self, name)}")
         for name in ("dropout", "given_share", "decay"):

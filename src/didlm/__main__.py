@@ -1,0 +1,5 @@
+"""`python -m didlm`, which is what torchrun starts."""
+
+from didlm.cli import main
+
+main()

@@ -1,0 +1,62 @@
+"""Speed, waiting and memory of a run."""
+
+import sys
+import time
+
+import torch
+
+from didlm.data.batch import Batch
+from didlm.data.loader import Loader
+from didlm.model.config import ModelConfig
+from didlm.model.flops import training_flops
+from didlm.train.world import World
+
+
+class Meter:
+    """Tokens per second, share of the time spent waiting for data, FLOPs, and memory."""
+
+    def __init__(self, loader: Loader, config: ModelConfig, world: World, flops: float) -> None:
+        self._loader, self._config, self._world = loader, config, world
+        self._flops_before, self._flops = flops, 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Start measuring afresh, as after a validation."""
+        self._tokens = 0
+        self._started, self._waited = time.perf_counter(), self._loader.waited
+
+    def count(self, batch: Batch) -> None:
+        """A batch is about to be learnt from."""
+        self._tokens += batch.x_t.rows
+        self._flops += training_flops(self._config, batch)
+
+    def flops(self) -> float:
+        """Of all steps so far, over all processes, which must all ask."""
+        here = torch.tensor(self._flops, dtype=torch.float64)
+        return self._flops_before + float(self._world.total(here))
+
+    def read(self) -> dict[str, float]:
+        """The figures since the last reading, over all processes, which must all ask."""
+        seconds = time.perf_counter() - self._started
+        waited = self._loader.waited - self._waited
+        tokens = self._world.total(torch.tensor(self._tokens, dtype=torch.float64))
+        result = {
+            "tokens_per_second": float(tokens) / seconds,
+            "waiting": waited / seconds,
+            "flops": self.flops(),
+            "memory_mib": _memory_mib(self._world.device),
+        }
+        self.restart()
+        return result
+
+
+def _memory_mib(device: torch.device) -> float:
+    """The most memory used so far, on the device that trains."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0.0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
