@@ -13,11 +13,10 @@ import torch
 
 from didlm.data.batch import Batch, Budget
 from didlm.data.loader import Loader, budget_for
-from didlm.evaluate.bound import Bound, likelihood_bound
+from didlm.evaluate.bound import Bound, byte_label, likelihood_bound
 from didlm.files import write_text
 from didlm.given import given_prefix
 from didlm.loss import batch_loss
-from didlm.methods.method import Method
 from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
@@ -63,6 +62,7 @@ def train(settings: Settings, folder: Path) -> Model:
         prepared.tokenizer,
         prepared.method,
         prepared.method.length or settings.max_length,
+        prepared.lossless,
     )
     budget = budget_for(prepared.train, settings.batch // settings.accumulate)
     if settings.flops:
@@ -131,10 +131,10 @@ def train(settings: Settings, folder: Path) -> Model:
                 with _autocast(settings, device):
                     metrics = validation_metrics(validate(model, prepared, settings), prepared)
                 metrics["flops"] = meter.flops
-                reporter.validation(step, metrics, _sentence(metrics, prepared.method))
+                reporter.validation(step, metrics, _sentence(metrics, prepared))
                 if metrics["nats_per_document"] < best:
                     best = metrics["nats_per_document"]
-                    model.save_pretrained(folder, model_card(settings, prepared, metrics))
+                    model.save_pretrained(folder, model_card(settings, prepared, metrics, network))
                 with _autocast(settings, device):
                     _write_samples(model, folder, settings, step)
                 average.swap(network)
@@ -265,7 +265,7 @@ def _save(
 ) -> None:
     """Save the moving average of the weights, without figures."""
     average.swap(model.network)
-    model.save_pretrained(folder, model_card(settings, prepared, None))
+    model.save_pretrained(folder, model_card(settings, prepared, None, model.network))
     average.swap(model.network)
 
 
@@ -278,14 +278,15 @@ def _write_samples(model: Model, folder: Path, settings: Settings, step: int) ->
         write_text(folder / "samples" / f"{step:08d}.txt", "\n\n".join(map(str, samples)) + "\n")
 
 
-def _sentence(metrics: dict[str, float], method: Method) -> str:
+def _sentence(metrics: dict[str, float], prepared: Prepared) -> str:
+    method = prepared.method
     what = "exact" if method.exact else "bound" if method.bounded else "loss"
     sentence = (
         f"{what} {metrics['nats_per_document']:.2f} ± {metrics['stderr']:.2f} nats per document"
     )
     if method.bounded:
         per_token, per_byte = metrics["nats_per_token"], metrics["bits_per_byte"]
-        sentence += f", {per_token:.3f} per token, {per_byte:.3f} bits per byte"
+        sentence += f", {per_token:.3f} per token, {per_byte:.3f} {byte_label(prepared.lossless)}"
     if "conditional_nats_per_token" in metrics:
         half = metrics["conditional_nats_per_token"]
         sentence += f"; second halves given the first {half:.3f} nats per token"

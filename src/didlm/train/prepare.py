@@ -13,6 +13,7 @@ from didlm.methods.registry import find_method
 from didlm.train.settings import Settings
 
 EMBEDDED_STORIES = 20_000
+MEASURED = 1000  # documents of each side that tell whether the tokenizer gives text back exactly
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +26,7 @@ class Prepared:
     cut: int  # training documents that were longer than they may be
     tokenizer: Tokenizer
     method: Method
+    lossless: bool = True  # whether the tokenizer gives the documents back exactly
 
 
 def prepare(settings: Settings) -> Prepared:
@@ -51,6 +53,7 @@ def prepare(settings: Settings) -> Prepared:
         cut=cut,
         tokenizer=tokenizer,
         method=method,
+        lossless=tokenizer.lossless([*train[:MEASURED], *valid[:MEASURED]]),
     )
 
 
