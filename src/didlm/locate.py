@@ -1,7 +1,6 @@
 """From what a user calls a model to its folder: a path, a shipped name, or an id on the hub."""
 
 import json
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,8 @@ from typing import Any
 
 MODELS = Path(__file__).parent / "models"  # those that come with the package
 FILES = ["config.json", "model.safetensors", "tokenizer.json", "README.md"]
+SECONDS_TO_ANSWER = 10  # for the hub
+NO_ANSWER = "cannot be reached, or refuses you"
 INSTALL = "pip install 'didlm[hub]'"
 _HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[^@\s]+))?", re.ASCII)
 
@@ -29,6 +30,8 @@ def locate(name: Path | str) -> Path:
         ValueError: in one sentence, if there is no such model, or it cannot be had.
     """
     folder = Path(name)
+    if name == "":  # which would be the folder we are in
+        raise _unknown(name)
     if folder.is_dir():
         return folder
     if folder.is_file():
@@ -74,16 +77,25 @@ def _from_hub(name: str, repo: str, revision: str | None) -> Path:
     nowhere = f"there is no folder {name}"
     try:
         import huggingface_hub as hub
-        from huggingface_hub import errors
+        from huggingface_hub import constants, errors
     except ImportError:
         raise ValueError(f"{nowhere}, and models of the hub take a library: {INSTALL}") from None
     try:
         with _quiet():
+            local = constants.HF_HUB_OFFLINE or not _answers(hub, repo, revision)
             # Its description first: the weights of a stranger may be large.
-            file = Path(hub.hf_hub_download(repo, "config.json", revision=revision))
-            _check_ours(repo, file)
-            commit = file.parent.name
-            return Path(hub.snapshot_download(repo, revision=commit, allow_patterns=FILES))
+            file = hub.hf_hub_download(
+                repo, "config.json", revision=revision, local_files_only=local
+            )
+            folder = Path(file).parent  # called by the commit
+            _check_ours(repo, folder)
+            if all((folder / file).is_file() for file in FILES):
+                return folder
+            return Path(
+                hub.snapshot_download(
+                    repo, revision=folder.name, allow_patterns=FILES, local_files_only=local
+                )
+            )
     except errors.HFValidationError:
         raise _unknown(name) from None
     except errors.GatedRepoError:
@@ -99,18 +111,31 @@ def _from_hub(name: str, repo: str, revision: str | None) -> Path:
     except errors.RevisionNotFoundError:
         raise ValueError(f"the model {repo} on the hub has no revision '{revision}'") from None
     except errors.LocalEntryNotFoundError:  # the hub did not answer, and the cache lacks something
-        raise ValueError(f"{nowhere}, and {_out_of_reach(hub)}") from None
+        off = "is switched off (HF_HUB_OFFLINE)" if constants.HF_HUB_OFFLINE else NO_ANSWER
+        raise ValueError(f"{nowhere}, no whole download of it, and the hub {off}") from None
     except errors.EntryNotFoundError:
         raise ValueError(f"{repo} on the hub is no didlm model: it has no config.json") from None
-    except ValueError:
+    except (errors.HfHubHTTPError, ConnectionError) as error:
+        raise ValueError(f"{repo} cannot be downloaded: {str(error).splitlines()[0]}") from None
+
+
+def _answers(hub: Any, repo: str, revision: str | None) -> bool:
+    """Whether the hub can be reached: asked once, where a download would try for half a minute."""
+    from huggingface_hub import errors
+
+    clear = errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError
+    try:
+        hub.HfApi().model_info(repo, revision=revision, timeout=SECONDS_TO_ANSWER)
+    except clear:
         raise
     except Exception:  # of whichever library speaks to the network
-        raise ValueError(f"{nowhere}, and {_out_of_reach(hub)}") from None
+        return False
+    return True
 
 
-def _check_ours(repo: str, file: Path) -> None:
+def _check_ours(repo: str, folder: Path) -> None:
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except ValueError:
         config = None
     if not is_ours(config):
@@ -119,19 +144,14 @@ def _check_ours(repo: str, file: Path) -> None:
         )
 
 
-def _out_of_reach(hub: Any) -> str:
-    if hub.constants.HF_HUB_OFFLINE:
-        return "the hub is switched off (HF_HUB_OFFLINE) and not all of it was downloaded earlier"
-    return "the Hugging Face hub cannot be reached"
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the library from warning; what is wrong is said by errors."""
-    log = logging.getLogger("huggingface_hub")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    from huggingface_hub.utils import logging as chatter
+
+    level = chatter.get_verbosity()
+    chatter.set_verbosity_error()
     try:
         yield
     finally:
-        log.setLevel(level)
+        chatter.set_verbosity(level)

@@ -24,13 +24,13 @@ def push(folder: Path, repo: str, private: bool, token: str | None, message: str
     """
     try:
         import huggingface_hub as hub
-        from huggingface_hub import errors
+        from huggingface_hub import errors, utils
     except ImportError:
         raise ValueError(f"pushing a model takes a library: {INSTALL}") from None
     try:
         if "/" not in repo:
             raise errors.HFValidationError
-        hub.utils.validate_repo_id(repo)
+        utils.validate_repo_id(repo)
     except errors.HFValidationError:
         raise ValueError(f"'{repo}' is no id for the hub: it must be owner/name") from None
     api = hub.HfApi(token=token)
