@@ -46,7 +46,7 @@ def test_align_shows_targets() -> None:
         (["align", "a b", "c"], "didlm: 'c' is not contained in 'a b'"),
         (["demo", "--seed", "-1"], "--seed"),
         (["demo", "--steps", "0"], "steps must be at least 1: got 0"),
-        (["generate", "--model", "nowhere"], "nowhere is not a model: it has no config.json"),
+        (["generate", "--model", "nowhere"], "there is no model 'nowhere': it is neither a f"),
         (["train", "--out", "x", "--data", "no.txt"], "no.txt"),
         (["train", "--out", "x", "--preset", "huge"], "there is no preset 'huge'"),
         (["train", "--out", "x", "--set", "stepz=3"], "no setting 'stepz': did you mean 'steps'?"),

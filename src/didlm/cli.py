@@ -13,6 +13,7 @@ import typer
 import didlm
 
 EXIT_INTERRUPTED = 75  # of a run that was asked to stop: try again later, with --resume
+_MODEL = "A folder, a shipped name, or a hub id."
 
 app = typer.Typer(
     help="Deletion-insertion diffusion language models.",
@@ -139,7 +140,7 @@ def train(
 
 
 def _writing(
-    model: Annotated[Path, typer.Option(help="Folder of a trained model.")],
+    model: Annotated[str, typer.Option(help=_MODEL)],
     num: Annotated[int, typer.Option(help="How many texts.")] = 1,
     steps: Annotated[int, typer.Option(help="Of the time grid: more are better and slower.")] = 64,
     seed: Annotated[
@@ -242,7 +243,7 @@ def infill(
 @app.command()
 def evaluate(
     context: typer.Context,
-    model: Annotated[Path, typer.Option(help="Folder of a trained model.")],
+    model: Annotated[str, typer.Option(help=_MODEL)],
     data: Annotated[
         Path | None, typer.Option(help="A .txt or .jsonl file with unseen documents.")
     ] = None,
@@ -274,7 +275,7 @@ def evaluate(
     ] = None,
     judge: Annotated[
         str | None,
-        typer.Option(help="--samples: a folder, or a causal model's name on Hugging Face."),
+        typer.Option(help="--samples: as --model, or a causal model on Hugging Face."),
     ] = None,
     order: Annotated[
         bool, typer.Option("--order", help="--samples: which tokens come first, which together.")
@@ -290,7 +291,7 @@ def evaluate(
         evaluate_for_user(model, data, documents, draws, paths, seed, column, device, json)
         return
     measure_for_user(
-        folder=model,
+        name=model,
         data=data,
         documents=documents,
         training_data=training_data,
@@ -323,7 +324,9 @@ def _refuse(context: typer.Context, names: list[str], when: str) -> None:
 
 @app.command()
 def compare(
-    models: Annotated[list[Path], typer.Argument(help="Folders of trained models.")],
+    models: Annotated[
+        list[str], typer.Argument(help="Folders, shipped names, or hub ids of models.")
+    ],
     data: Annotated[
         Path | None, typer.Option(help="A .txt or .jsonl file; the embedded stories without.")
     ] = None,
@@ -332,7 +335,7 @@ def compare(
     ] = None,
     documents: Annotated[int, typer.Option(min=1, help="At most so many unseen ones.")] = 500,
     judge: Annotated[
-        str | None, typer.Option(help="Folder or name of a causal model; else one of the models.")
+        str | None, typer.Option(help="As for evaluate; else one of the models.")
     ] = None,
     num: Annotated[int, typer.Option(help="Samples of each model and each choice.")] = 200,
     steps: Annotated[
@@ -354,7 +357,7 @@ def compare(
     from didlm.compare.command import Request, compare_for_user
 
     request = Request(
-        folders=models,
+        models=models,
         data=data,
         training_data=training_data,
         documents=documents,
@@ -371,6 +374,18 @@ def compare(
         command=shlex.join(["didlm", *sys.argv[1:]]),
     )
     compare_for_user(request)
+
+
+@app.command()
+def push(
+    repo: Annotated[str, typer.Argument(help="Where to on the hub: owner/name.")],
+    model: Annotated[str, typer.Option(help=_MODEL)],
+    private: Annotated[bool, typer.Option("--private", help="Others must not see it.")] = False,
+) -> None:
+    """Put a model on the Hugging Face hub."""
+    from didlm.pretrained import load
+
+    print(load(model).push_to_hub(repo, private))
 
 
 def main() -> None:

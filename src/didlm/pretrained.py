@@ -2,8 +2,9 @@
 
 import json
 import secrets
+import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import didlm
 from didlm._inputs import IntArray, whole_number
+from didlm.card import bare_card, placed
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.score import Score, score_text
 from didlm.files import write_text
@@ -22,10 +24,12 @@ from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import NetworkScorer, scorer_of
 from didlm.generate.template import Blank, Parts, check_known, match, parse
 from didlm.generate.writing import BATCH, Callback, Task, finish, write_all
+from didlm.locate import locate
 from didlm.methods.method import Method
 from didlm.methods.registry import find_method
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
+from didlm.push import push
 
 FORMAT = 1
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -39,6 +43,8 @@ class Model:
     tokenizer: Tokenizer
     method: Method
     longest: int = 1024  # no text that it was trained on had more tokens
+    lossless: bool = True  # whether the tokenizer gave back exactly the texts it was trained on
+    card: str = ""  # what its README.md says
 
     def generate(
         self,
@@ -217,8 +223,14 @@ class Model:
         )
 
     def save_pretrained(self, folder: Path | str, card: str = "") -> None:
-        """Write the folder; an older model there is replaced file by file, never half-written."""
+        """Write the folder; an older model there is replaced file by file, never half-written.
+
+        Args:
+            folder: where; it is made if need be.
+            card: its README.md; without, the one that the model came with.
+        """
         folder = Path(folder)
+        self.card = card or self.card or bare_card(self.method.name)
         folder.mkdir(parents=True, exist_ok=True)
         weights = {
             name: p.detach().cpu().contiguous() for name, p in self.network.state_dict().items()
@@ -233,18 +245,45 @@ class Model:
             "method": {"name": self.method.name, **vars(self.method)},
             "model": asdict(self.network.config),
             "longest": self.longest,
+            "lossless": self.lossless,
         }
         write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
-        write_text(folder / "README.md", card or "# A didlm model\n")
+        write_text(folder / "README.md", self.card)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        private: bool = False,
+        token: str | None = None,
+        message: str = "Upload a didlm model",
+    ) -> str:
+        """Put the model on the Hugging Face hub, from where `didlm.load(repo_id)` reads it.
+
+        Args:
+            repo_id: `owner/name`; what is there already is replaced, its history is kept.
+            private: whether others must not see it.
+            token: of the hub; None for the one of `hf auth login`.
+            message: of the commit.
+
+        Returns:
+            The address of the model.
+
+        Raises:
+            ValueError: in one sentence, if the hub does not take it.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            copy = replace(self, card=placed(self.card or bare_card(self.method.name), repo_id))
+            copy.save_pretrained(folder)
+            return push(Path(folder), repo_id, private, token, message)
 
     @staticmethod
     def from_pretrained(
-        folder: Path | str, device: torch.device | str = "cpu", dtype: str = "fp32"
+        name: Path | str, device: torch.device | str = "cpu", dtype: str = "fp32"
     ) -> "Model":
         """Read a folder that `save_pretrained` has written.
 
         Args:
-            folder: where it is.
+            name: a folder, a shipped name, or a hub id (see `didlm.locate.locate`).
             device: where the network is to run.
             dtype: in which precision: fp32, bf16 or fp16.
 
@@ -253,7 +292,7 @@ class Model:
         """
         if dtype not in DTYPES:
             raise ValueError(f"there is no dtype '{dtype}': known are {', '.join(DTYPES)}")
-        folder = Path(folder)
+        folder = locate(name)
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} is not a model: it has no config.json")
         try:
@@ -281,14 +320,30 @@ class Model:
         longest, tokenizer = config.get("longest", Model.longest), Tokenizer.load(folder)
         if not isinstance(longest, int) or longest < 1:
             raise ValueError(f"{folder}/config.json is damaged: longest is {longest!r}")
+        lossless = config.get("lossless", Model.lossless)
+        if not isinstance(lossless, bool):
+            raise ValueError(f"{folder}/config.json is damaged: lossless is {lossless!r}")
         if tokenizer.vocabulary != network.config.vocabulary:
             raise ValueError(
                 f"the tokenizer in {folder} has {tokenizer.vocabulary} tokens, but its network "
                 f"knows {network.config.vocabulary}: they do not belong together"
             )
         return Model(
-            network.to(check_device(device), DTYPES[dtype]).eval(), tokenizer, method, longest
+            network.to(check_device(device), DTYPES[dtype]).eval(),
+            tokenizer,
+            method,
+            longest,
+            lossless,
+            _card(folder),
         )
+
+
+def _card(folder: Path) -> str:
+    """What the README.md says; a model without one is as good as any."""
+    try:
+        return (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _parts(template: str | Parts) -> Parts:
@@ -309,6 +364,6 @@ def check_device(name: torch.device | str) -> torch.device:
     return device
 
 
-def load(folder: Path | str, device: torch.device | str = "cpu", dtype: str = "fp32") -> Model:
-    """The model in a folder."""
-    return Model.from_pretrained(folder, device, dtype)
+def load(name: Path | str, device: torch.device | str = "cpu", dtype: str = "fp32") -> Model:
+    """The model in a folder, of a shipped name, or of a hub id: see `Model.from_pretrained`."""
+    return Model.from_pretrained(name, device, dtype)

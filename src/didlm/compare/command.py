@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from didlm import __version__
-from didlm.compare.gather import Plan, Run, gather, of_data
+from didlm.compare.gather import Entry, Plan, Run, gather, of_data
 from didlm.compare.plots import draw_all
 from didlm.compare.report import page
 from didlm.compare.tables import Table, all_tables
@@ -21,6 +21,7 @@ from didlm.data.documents import read_documents
 from didlm.evaluate.judge import Judge, find_judge
 from didlm.evaluate.quality import data_lengths
 from didlm.files import write_text
+from didlm.locate import locate
 from didlm.pretrained import Model, load
 
 NOTES = [
@@ -46,7 +47,7 @@ NOTES = [
 class Request:
     """What a user asks for; see `didlm compare --help`."""
 
-    folders: Sequence[Path]
+    models: Sequence[str]
     data: Path | None
     training_data: Path | None
     documents: int
@@ -69,8 +70,6 @@ class Request:
             raise ValueError("steps must be at least 1")
         if not all(0 < value < float("inf") for value in self.temperatures):
             raise ValueError("temperatures must be positive")
-        if len({folder.resolve() for folder in self.folders}) < len(self.folders):
-            raise ValueError("one model is named twice")
         if self.data is None and self.training_data is not None:
             raise ValueError("--training-data goes with --data: that of the stories is known")
         there = next(place for place in (self.out, *self.out.absolute().parents) if place.exists())
@@ -116,7 +115,7 @@ class Request:
 
 def compare_for_user(request: Request) -> None:
     """Compare models; print the tables, and write results.json and report.html into a folder."""
-    folders = dict(zip(_names(request.folders), request.folders, strict=True))
+    folders = _folders(request.models)
     models = {name: load(folder, request.device) for name, folder in folders.items()}
     plan = request.plan()
     for model in models.values():  # whatever can be wrong is found out before the work
@@ -133,7 +132,7 @@ def compare_for_user(request: Request) -> None:
     facts = _facts(plan, judge_name, data, request.device)
     pictures = draw_all(entries, data.quality.entropy_bits, plan.entropy)
     examples = {entry.name: entry.best.example for entry in entries}
-    notes = NOTES + _differences(models)
+    notes = NOTES + _differences(models) + _bytes(entries)
     figures = {
         "command": request.command,
         "settings": request.settings(),
@@ -152,13 +151,15 @@ def compare_for_user(request: Request) -> None:
     console.print(f"The report is {request.out / 'report.html'}, its figures are in results.json.")
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """The names of the folders; with their parents where two are alike."""
-    alike = Counter(folder.resolve().name for folder in folders)
-    return [
-        folder.resolve().name if alike[folder.resolve().name] == 1 else str(folder)
-        for folder in folders
-    ]
+def _folders(models: Sequence[str]) -> dict[str, Path]:
+    """Where the models are, by what to call them: folders by their names, unless two are alike."""
+    folders = [locate(model) for model in models]
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise ValueError("one model is named twice")
+    short = [Path(model).resolve().name if Path(model).is_dir() else model for model in models]
+    alike = Counter(short)
+    names = [name if alike[name] == 1 else model for name, model in zip(short, models, strict=True)]
+    return dict(zip(names, folders, strict=True))
 
 
 def _judge(
@@ -182,6 +183,16 @@ def _differences(models: dict[str, Model]) -> list[str]:
     return [
         "The models have different tokenizers: of all figures only bits per byte, seconds and "
         "the judge's perplexity can be compared; the data's are in the tokens of the first."
+    ]
+
+
+def _bytes(entries: Sequence[Entry]) -> list[str]:
+    if all(entry.likelihood is None or entry.likelihood.lossless for entry in entries):
+        return []
+    return [
+        "Bits per byte of normalised text: the tokenizer does not give texts back exactly, so the "
+        "bytes are those of what it gives back, and less is paid for than by models of the text "
+        "itself. The two cannot be compared."
     ]
 
 

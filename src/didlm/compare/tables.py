@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from didlm.compare.gather import Entry, Run, perplexity_at_entropy
+from didlm.evaluate.bound import byte_label
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,10 @@ def all_tables(entries: Sequence[Entry], data: Run, document_entropy: float | No
 def _likelihoods(title: str, entries: Sequence[Entry], entropy: float | None) -> Table:
     headings = ["model", "method", "parameters", "training FLOPs", "what", "nats per text"]
     headings += ["times the entropy"] * (entropy is not None)
-    headings += ["nats per token", "by the documents", "tighter bound", "bits per byte"]
+    # Bytes of texts and bytes of normalised texts are not the same: never in one column.
+    lossless = {entry.likelihood.lossless for entry in entries if entry.likelihood} or {True}
+    by_byte = [byte_label(exactly) for exactly in sorted(lossless, reverse=True)]
+    headings += ["nats per token", "by the documents", "tighter bound", *by_byte]
     headings += ["perplexity", "texts", "tokens"]
     rows = []
     for entry in entries:
@@ -54,10 +58,9 @@ def _likelihoods(title: str, entries: Sequence[Entry], entropy: float | None) ->
         error = "" if found.exact else f" ± {found.stderr:.4f}"
         tight = figures.get("nats_per_token_dse")
         row += [f"{found.nats_per_token:.4f}{error}", f"± {found.stderr_documents:.4f}"]
-        row += [
-            f"{tight:.4f}" if isinstance(tight, float) else "",
-            f"{figures['bits_per_byte']:.4f}",
-        ]
+        row += [f"{tight:.4f}" if isinstance(tight, float) else ""]
+        own, bits = byte_label(found.lossless), f"{figures['bits_per_byte']:.4f}"
+        row += [bits if label == own else "" for label in by_byte]
         rows.append([*row, f"{figures['perplexity']:.4g}", f"{len(found.lengths):,}",
                      f"{found.tokens:,}"])  # fmt: skip
     return Table(title, headings, rows)

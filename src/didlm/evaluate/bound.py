@@ -49,6 +49,16 @@ class Bound:
         return float(self.nats.sum() / math.log(2) / max(1, size))
 
 
+def byte_label(lossless: bool) -> str:
+    """What to call bits per byte.
+
+    Args:
+        lossless: whether the tokenizer gives texts back exactly; if not, only bytes of what it
+            gives back can be counted, and a comparison with other figures would be unfair.
+    """
+    return "bits per byte" if lossless else "bits per byte of normalised text"
+
+
 @torch.no_grad()
 def likelihood_bound(
     network: Network,

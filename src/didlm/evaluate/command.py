@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from didlm.data.documents import read_documents
+from didlm.evaluate.bound import byte_label
 from didlm.evaluate.judge import find_judge
 from didlm.evaluate.likelihood import Likelihood, evaluate
 from didlm.evaluate.order import Order, TokenRank, measure_order
@@ -18,7 +19,7 @@ from didlm.pretrained import load
 
 
 def evaluate_for_user(
-    folder: Path,
+    name: str,
     data: Path | None,
     documents: int | None,
     draws: int,
@@ -36,7 +37,7 @@ def evaluate_for_user(
         )
     if json is not None:
         check_place(json)
-    model = load(folder, device)
+    model = load(name, device)
     texts = read_documents(data, column=column)[:documents]
     result = evaluate(model, texts, draws, seed, paths)
     _write(json, result.summary())
@@ -44,7 +45,7 @@ def evaluate_for_user(
 
 
 def measure_for_user(
-    folder: Path,
+    name: str,
     data: Path | None,
     documents: int | None,
     training_data: Path | None,
@@ -64,7 +65,7 @@ def measure_for_user(
     # Whatever can be wrong is found out before the work, not after it.
     if json is not None:
         check_place(json)
-    model = load(folder, device)
+    model = load(name, device)
     texts = read_documents(data, column=column)[:documents] if data else None
     training = read_documents(training_data, column=column) if training_data else None
     if texts is not None:
@@ -91,7 +92,7 @@ def table(result: Likelihood) -> Table:
     error = "" if result.exact else f" ± {result.stderr:.4f}"
     rows = {
         "nats per token": f"{result.nats_per_token:.4f}{error}",
-        "bits per byte": f"{figures['bits_per_byte']:.4f}",
+        byte_label(result.lossless): f"{figures['bits_per_byte']:.4f}",
         "perplexity": f"{figures['perplexity']:.3f}",
         "documents": f"{figures['documents']:,}",
         "tokens": f"{result.tokens:,}",

@@ -10,6 +10,7 @@ import torch
 from didlm._inputs import FloatArray, IntArray
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.likelihood import evaluate
+from didlm.locate import locate
 from didlm.methods.ar import AR
 from didlm.pretrained import Model, load
 
@@ -48,8 +49,8 @@ def find_judge(name: str, tokenizer: Tokenizer, device: torch.device | str = "cp
     """The judge of a name.
 
     Args:
-        name: folder of an autoregressive model of ours; or folder, or name on the Hugging Face hub,
-            of a causal model of the library transformers.
+        name: an autoregressive model of ours: its folder, shipped name or hub id; or the folder, or
+            the name on the Hugging Face hub, of a causal model of the library transformers.
         tokenizer: of the model that is judged. A judge of ours must have the same one; others read
             texts with their own.
         device: where it is to run.
@@ -57,34 +58,39 @@ def find_judge(name: str, tokenizer: Tokenizer, device: torch.device | str = "cp
     Raises:
         ValueError: if there is none, it is damaged, or it cannot judge this model.
     """
-    folder = Path(name)
-    if folder.is_dir() and not (folder / "config.json").is_file():
+    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
         raise ValueError(f"there is no judge '{name}': the folder has no config.json")
-    if folder.is_dir() and _is_ours(folder):
-        return _own_judge(name, tokenizer, device)
+    folder = _own_folder(name)
+    if folder is not None:
+        return _own_judge(name, folder, tokenizer, device)
     from didlm.evaluate.hub import hub_judge  # the library takes seconds to import
 
     return hub_judge(name, device)
 
 
-def _is_ours(folder: Path) -> bool:
+def _own_folder(name: str) -> Path | None:
+    """The folder of a model of ours; None if there is none of that name."""
+    try:
+        folder = locate(name)
+    except ValueError:  # those of transformers have a search and sentences of their own
+        return None
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except ValueError as problem:
         raise ValueError(
-            f"there is no judge '{folder}': its config.json is damaged: {problem}"
+            f"there is no judge '{name}': its config.json is damaged: {problem}"
         ) from None
-    return isinstance(config, dict) and "format" in config
+    return folder if isinstance(config, dict) and "format" in config else None
 
 
-def _own_judge(name: str, tokenizer: Tokenizer, device: torch.device | str) -> Judge:
+def _own_judge(name: str, folder: Path, tokenizer: Tokenizer, device: torch.device | str) -> Judge:
     try:
-        model = load(name, device)
+        model = load(folder, device)
     except ValueError as problem:
         raise ValueError(f"there is no judge '{name}': {problem}") from None
     if model.method.name != AR.name:
         raise ValueError(
-            f"the model in {name} cannot judge: its method is '{model.method.name}', and only "
+            f"the model {name} cannot judge: its method is '{model.method.name}', and only "
             f"'{AR.name}' has an exact likelihood of texts of any length"
         )
     if model.tokenizer.fingerprint() != tokenizer.fingerprint():

@@ -31,6 +31,7 @@ class Likelihood:
     variable_length: bool  # whether texts are whole documents, and their ends are paid for
     paths: int = 0  # of each document, of the next
     path_nats: np.ndarray | None = None  # [documents] by the bound over paths (Eq. path-bound)
+    lossless: bool = True  # whether the tokenizer gives texts back; else bytes are of what it gives
 
     @property
     def tokens(self) -> int:
@@ -69,7 +70,8 @@ class Likelihood:
             "method": self.method,
             "kind": "exact" if self.exact else "bound",
             "lengths": "variable" if self.variable_length else "fixed",
-            "bits_per_byte": per_token * self.tokens / self.bytes / math.log(2),
+            "bits_per_byte": per_token * self.tokens / max(1, self.bytes) / math.log(2),
+            "bits_per_byte_of": "text" if self.lossless else "normalised text",
             "nats_per_token": per_token,
             "perplexity": math.exp(min(per_token, LARGEST_EXPONENT)),
             "stderr": self.stderr,
@@ -116,6 +118,12 @@ def evaluate(
     scored = [text[: method.finish(text)] for text in texts]
     if not any(map(len, texts)):
         raise ValueError("there are no tokens to score")
+    lossless = model.lossless and tokenizer.lossless(documents)
+    cut = sum(len(text) > model.longest for text in tokens) if method.variable_length else 0
+    if cut or not method.variable_length or not lossless:  # what is scored is not the documents
+        size = sum(tokenizer.count_bytes(text) for text in scored)
+    else:
+        size = sum(len(text.encode()) for text in documents)
     replicates = 1 if method.exact else REPLICATES
     # Few documents are repeated, each time with noise of its own, so that batches are full.
     at_once = min(replicates, max(1, AT_ONCE // len(texts)))
@@ -124,11 +132,6 @@ def evaluate(
         corpus = Corpus.of(texts * min(at_once, replicates - first))
         budget = budget_for(corpus, min(BATCH, len(corpus)))
         bounds.append(likelihood_bound(model.network, method, corpus, budget, draws, seed + first))
-    cut = sum(len(text) > model.longest for text in tokens) if method.variable_length else 0
-    if cut or not method.variable_length:  # what is scored is not the whole of the documents
-        size = sum(tokenizer.count_bytes(text) for text in scored)
-    else:
-        size = sum(len(text.encode()) for text in documents)
     tight = [bound.tight for bound in bounds if bound.tight is not None]
     by_path = []
     for number, text in enumerate(texts if paths else []):
@@ -145,4 +148,5 @@ def evaluate(
         variable_length=method.variable_length,
         paths=paths,
         path_nats=np.array(by_path) if paths else None,
+        lossless=lossless,
     )

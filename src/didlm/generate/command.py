@@ -17,7 +17,7 @@ from didlm.pretrained import load
 
 def write_for_user(
     parts: Parts,
-    model: Path,
+    model: str,
     num: int,
     seed: int | None,
     batch_size: int | None,
@@ -34,7 +34,7 @@ def write_for_user(
 
     Args:
         parts: the texts and blanks of the template.
-        model: folder of the model.
+        model: its folder, shipped name or hub id.
         num: how many texts.
         seed: of all draws.
         batch_size: how many texts are written together.

@@ -265,10 +265,11 @@ class _Run:
             with self._autocast():
                 metrics = validation_metrics(validate(model, prepared, self.settings), prepared)
             metrics["flops"] = flops
-            reporter.validation(progress.step, metrics, sentence(metrics, prepared.method))
+            reporter.validation(progress.step, metrics, sentence(metrics, prepared))
             if progress.best is None or metrics["nats_per_document"] < progress.best:
                 progress.best = metrics["nats_per_document"]
-                model.save_pretrained(self.folder, model_card(self.settings, prepared, metrics))
+                card = model_card(self.settings, prepared, metrics, model.network)
+                model.save_pretrained(self.folder, card)
             with self._autocast():
                 write_samples(model, self.folder, self.settings, progress.step)
         progress.best = self.world.gather(progress.best)[0]
@@ -282,13 +283,15 @@ class _Run:
             prepared.tokenizer,
             prepared.method,
             prepared.method.length or self.settings.max_length,
+            prepared.lossless,
         )
 
     def _save(self) -> None:
         """Save the average of the weights, without figures."""
         model = self._model()
         if self.world.first:
-            model.save_pretrained(self.folder, model_card(self.settings, self.prepared, None))
+            card = model_card(self.settings, self.prepared, None, model.network)
+            model.save_pretrained(self.folder, card)
 
     def _checkpoint(self, meter: Meter) -> None:
         state = self.state

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Prepared:
     method: Method
     lossless: bool  # whether the tokenizer gives the text back exactly
     fingerprint: str  # of documents and tokenizer: a run goes on only with the same
+    sources: list[str]  # the names of what was read
     notes: list[str]  # what the user ought to know about the data
     start: Model | None = None  # to go on from
 
@@ -46,6 +47,7 @@ class _Texts:
     tokenizer: Tokenizer
     lossless: bool
     fingerprint: str
+    sources: list[str]
     notes: list[str]
 
 
@@ -86,6 +88,7 @@ def prepare(settings: Settings, say: Callable[[str], None] | None = None) -> Pre
         method=method,
         lossless=texts.lossless,
         fingerprint=texts.fingerprint,
+        sources=texts.sources,
         notes=notes,
         start=start,
     )
@@ -122,6 +125,7 @@ def _embedded(settings: Settings, start: Model | None) -> _Texts:
         tokenizer,
         tokenizer.lossless(valid),
         hashlib.sha256(what.encode()).hexdigest(),
+        ["the stories embedded in didlm"],
         [],
     )
 
@@ -139,7 +143,8 @@ def _stored(settings: Settings, tokenizer: Tokenizer | None) -> _Texts:
     else:
         train, valid = _split(documents, fraction, settings)
         fingerprint, lossless = store.manifest.fingerprint, store.manifest.lossless
-    return _Texts(train, valid, store.tokenizer, lossless, fingerprint, notes)
+    sources = [PurePath(source.name).name or source.name for source in store.manifest.sources]
+    return _Texts(train, valid, store.tokenizer, lossless, fingerprint, sources, notes)
 
 
 def _fraction(valid: str) -> float | None:

@@ -5,17 +5,21 @@ import platform
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import torch
 from torch import nn
 
 import didlm
+from didlm.card import front_matter, usage
+from didlm.evaluate.bound import byte_label
 from didlm.files import write_text
+from didlm.model.transformer import non_embedding_parameters
 from didlm.train.prepare import Prepared
+from didlm.train.resume import MAY_CHANGE
 from didlm.train.settings import Settings
 
 TITLES = {
@@ -25,6 +29,20 @@ TITLES = {
     "ilm": "An insertion language model",
     "ar": "An autoregressive language model",
 }
+TAGS = {
+    "did": ("diffusion", "insertion"),
+    "did-fixed": ("diffusion", "insertion"),
+    "radd": ("diffusion",),
+    "ilm": ("insertion",),
+}
+ASKED_FOR = {"method", "preset", "steps", "batch", "optimiser", "learning_rate", "schedule", "seed"}
+NOT_TOLD = MAY_CHANGE | {"data", "valid"}  # about the machine, or told elsewhere
+FILES = {"tokenizer", "init"}
+LIMITS = (
+    "The model knows its training data and nothing else. It writes text that looks like them, true "
+    "or not, with whatever faults and biases they have; nothing was done to make it safe or "
+    "truthful. Use it to study the method, not to inform people."
+)
 
 
 def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: Prepared) -> None:
@@ -43,6 +61,7 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
             "vocabulary": prepared.tokenizer.vocabulary,
             "tokenizer": prepared.tokenizer.fingerprint(),
             "fingerprint": prepared.fingerprint,
+            "tokenizer_lossless": prepared.lossless,
         },
         "versions": {
             "didlm": didlm.__version__,
@@ -74,45 +93,108 @@ def record_resumption(folder: Path, step: int, processes: int) -> None:
     write_text(file, json.dumps(run, indent=2) + "\n")
 
 
-def model_card(settings: Settings, prepared: Prepared, metrics: dict[str, float] | None) -> str:
-    """The README.md of a model folder."""
-    data = Path(settings.data).name if settings.data else "the stories embedded in didlm"
-    lines = [
-        "---",
-        "library_name: didlm",
-        "tags: [diffusion, insertion, text-generation]",
-        "---",
-        "",
-        f"# {TITLES.get(prepared.method.name, 'A language model')}",
-        "",
-        f"Trained by didlm {didlm.__version__} on {data}: {len(prepared.train):,} documents, "
-        f"{prepared.train.tokens:,} tokens, vocabulary {prepared.tokenizer.vocabulary:,}.",
-        "",
-    ]
-    if metrics:
-        method = prepared.method
-        what = "-log p, exact," if method.exact else "bound" if method.bounded else "loss"
-        lines += [
-            f"| {what} on unseen documents | |",
-            "|---|---|",
-            f"| nats per document | {metrics['nats_per_document']:.3f} ± {metrics['stderr']:.3f} |",
-        ]
-        for name in ("nats_per_token", "bits_per_byte"):
-            if name in metrics:
-                lines.append(f"| {name.replace('_', ' ')} | {metrics[name]:.4f} |")
-        lines.append("")
+def model_card(
+    settings: Settings,
+    prepared: Prepared,
+    metrics: dict[str, float] | None,
+    network: nn.Module | None = None,
+) -> str:
+    """The README.md of a model folder: data, method, size, settings, figures, use and limits.
+
+    Files are called by their names alone: where they were is nobody's business.
+
+    Args:
+        settings: of the run.
+        prepared: its data.
+        metrics: of the validation that the model was chosen by, if there was one.
+        network: to say how large it is.
+    """
+    method, tokenizer = prepared.method, prepared.tokenizer
+    lines = front_matter([method.name, *TAGS.get(method.name, ())])
     lines += [
-        "```python",
-        "import didlm",
+        f"# {TITLES.get(method.name, 'A language model')}",
         "",
-        "didlm.load('PATH').generate(num_samples=4)",
-        "```",
+        f"Trained by didlm {didlm.__version__} with the method `{method.name}`.",
+        "",
+        *_table("data", _data(settings, prepared)),
+    ]
+    model = {"vocabulary": f"{tokenizer.vocabulary:,} tokens", "texts": _texts(settings, prepared)}
+    if network is not None:
+        total = sum(p.numel() for p in network.parameters())
+        inner = non_embedding_parameters(network)
+        model["parameters"] = f"{total:,}; {inner:,} without those of single tokens"
+    size = f"that of {_name(settings.init)}" if settings.init else f"`{settings.preset}`"
+    lines += _table("model", {"size": size, **model})
+    if metrics:
+        lines += _figures(prepared, metrics)
+    lines += usage()
+    lines += ["## Settings", "", "```", *_settings(settings), "```", ""]
+    lines += [f"All others are the defaults of didlm {didlm.__version__}.", ""]
+    lines += ["## Limits", "", LIMITS]
+    return "\n".join(lines) + "\n"
+
+
+def _table(title: str, rows: dict[str, str]) -> list[str]:
+    return [f"| {title} | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items()), ""]
+
+
+def _data(settings: Settings, prepared: Prepared) -> dict[str, str]:
+    tokenizer = "byte-level BPE of the data"
+    if settings.init or settings.tokenizer:
+        tokenizer = _name(settings.init or settings.tokenizer)
+    back = "gives" if prepared.lossless else "does not give"
+    return {
+        "name": ", ".join(prepared.sources),
+        "training": f"{len(prepared.train):,} texts, {prepared.train.tokens:,} tokens",
+        "validation": f"{len(prepared.valid):,} texts, {prepared.valid.tokens:,} tokens",
+        "tokenizer": f"{tokenizer}; it {back} the text back exactly",
+    }
+
+
+def _texts(settings: Settings, prepared: Prepared) -> str:
+    if not prepared.method.variable_length:
+        return f"chunks of {prepared.method.length} tokens"
+    return f"whole documents of at most {prepared.method.length or settings.max_length:,} tokens"
+
+
+def _figures(prepared: Prepared, metrics: dict[str, float]) -> list[str]:
+    method = prepared.method
+    what = "-log p, exact," if method.exact else "bound" if method.bounded else "loss"
+    error = metrics["stderr"]
+    rows = {"nats per text": f"{metrics['nats_per_document']:.3f} ± {error:.3f}"}
+    if "nats_per_token" in metrics:
+        rows["nats per token"] = f"{metrics['nats_per_token']:.4f}"
+    if "bits_per_byte" in metrics:
+        rows[byte_label(prepared.lossless)] = f"{metrics['bits_per_byte']:.4f}"
+    if "conditional_nats_per_token" in metrics:
+        half = metrics["conditional_nats_per_token"]
+        rows["nats per token of second halves, given the first"] = f"{half:.4f}"
+    meaning = {
+        "bound": "A bound is an upper bound on -log p: the truth is below it. ",
+        "loss": "The method has no likelihood: the loss compares with its own kind only. ",
+    }.get(what, "")
+    error_of = "± is one standard error, from the choice of the texts. The model was chosen by the"
+    return [
+        *_table(f"{what} on unseen documents", rows),
+        f"{meaning}{error_of} first of these figures.",
         "",
     ]
-    lines += ["## Settings", "", "```"]
-    lines += [f"{name} = {value!r}" for name, value in asdict(settings).items() if name != "data"]
-    lines += ["```"]
-    return "\n".join(lines) + "\n"
+
+
+def _settings(settings: Settings) -> list[str]:
+    """Those that a reader asks for, and those that are not as usual; none about the machine."""
+    lines = []
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if field.name in FILES:
+            value = _name(value)
+        if field.name in ASKED_FOR or (value != field.default and field.name not in NOT_TOLD):
+            lines.append(f"{field.name} = {value!r}")
+    return lines
+
+
+def _name(path: str) -> str:
+    return PurePath(path).name or path
 
 
 def _commit() -> str:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from didlm.data.corpus import Corpus
 from didlm.data.loader import budget_for
-from didlm.evaluate.bound import Bound, likelihood_bound
+from didlm.evaluate.bound import Bound, byte_label, likelihood_bound
 from didlm.files import write_text
 from didlm.given import GivenText, given_prefix
-from didlm.methods.method import Method
 from didlm.pretrained import Model
 from didlm.train.prepare import Prepared
 from didlm.train.settings import Settings
@@ -67,13 +66,14 @@ def validation_metrics(validation: Validation, prepared: Prepared) -> dict[str, 
     return metrics
 
 
-def sentence(metrics: dict[str, float], method: Method) -> str:
+def sentence(metrics: dict[str, float], prepared: Prepared) -> str:
     """The figures in words."""
+    method = prepared.method
     what = "exact" if method.exact else "bound" if method.bounded else "loss"
     said = f"{what} {metrics['nats_per_document']:.2f} ± {metrics['stderr']:.2f} nats per document"
     if method.bounded:
         per_token, per_byte = metrics["nats_per_token"], metrics["bits_per_byte"]
-        said += f", {per_token:.3f} per token, {per_byte:.3f} bits per byte"
+        said += f", {per_token:.3f} per token, {per_byte:.3f} {byte_label(prepared.lossless)}"
     if "conditional_nats_per_token" in metrics:
         half = metrics["conditional_nats_per_token"]
         said += f"; second halves given the first {half:.3f} nats per token"
