@@ -29,15 +29,14 @@ from didlm.pretrained import Model, load
 WIDTH, HEADS, INNER, LAYERS, CONDITION = 16, 2, 24, 2, 6
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##d", "e", "f"]
 State = dict[str, Tensor]
+GENERATOR = torch.Generator()  # every state dict begins anew
 
 
 # Synthetic state dicts.
 
 
-def normal(*shape: int, around: float = 0.0, seed: list[int] = [0]) -> Tensor:  # noqa: B006
-    seed[0] += 1
-    generator = torch.Generator().manual_seed(seed[0])
-    return around + 0.4 * torch.randn(*shape, generator=generator)
+def normal(*shape: int, around: float = 0.0) -> Tensor:
+    return around + 0.4 * torch.randn(*shape, generator=GENERATOR)
 
 
 def radd_block(name: str, norm_biases: bool = True) -> State:
@@ -61,6 +60,7 @@ def speeds(channels: int) -> Tensor:
 
 
 def radd_state(rows: int) -> State:
+    GENERATOR.manual_seed(0)
     state = {"vocab_embed.embedding": normal(rows, WIDTH)}
     state["rotary_emb.inv_freq"] = speeds(WIDTH // HEADS)
     for layer in range(LAYERS):
@@ -73,6 +73,7 @@ def radd_state(rows: int) -> State:
 
 
 def sedd_state(rows: int) -> State:
+    GENERATOR.manual_seed(0)
     state = {"vocab_embed.embedding": normal(rows, WIDTH)}
     state["sigma_map.mlp.0.weight"] = normal(CONDITION, 256)
     state["sigma_map.mlp.0.bias"] = normal(CONDITION)
@@ -92,6 +93,7 @@ def sedd_state(rows: int) -> State:
 
 
 def ilm_state(rows: int, final_norm: bool = False) -> State:
+    GENERATOR.manual_seed(0)
     state = {"embed_tokens.weight": normal(rows, WIDTH)}
     for layer in range(LAYERS):
         block = radd_block(f"encoder.{layer}")
@@ -347,6 +349,16 @@ def test_ilm_may_say_gelu_in_its_settings(bert, tmp_path) -> None:
     plain, _ = plain_ilm(state, [2, len(BERT), 5, 6], gelu=True)
     with torch.no_grad():
         close(outputs(model, [[5, 6]], [0.0])[1][:3], plain[1:])
+
+
+def test_ilm_adds_its_tokens_to_those_of_gpt2(tmp_path) -> None:
+    vocabulary = {"<|endoftext|>": 3, "a": 0, "b": 1, "c": 2}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    model = converted(ilm_state(10), tmp_path / "vocab.json", tmp_path, "ilm")
+    assert model.network.config.dialect.leading == (4, 5)  # <|cls|> and <|bos|>
+    assert model.tokenizer.special() == [3, 4, 5, 6, 7, 8, 9]
+    assert set(model.generate(seed=0)[0].tokens) <= {0, 1, 2}
 
 
 def test_ilm_stops_from_a_probability_of_nine_tenths(bert, tmp_path) -> None:
