@@ -19,7 +19,7 @@ from didlm.cli import app
 from didlm.convert.command import convert_weights
 from didlm.convert.reading import read_source
 from didlm.data.batch import make_batch
-from didlm.data.tokenizer import Tokenizer
+from didlm.data.tokenizer import Tokenizer, byte_of_character
 from didlm.loss import batch_loss
 from didlm.model.config import ModelConfig
 from didlm.objectives.sparse import normalise
@@ -352,13 +352,13 @@ def test_ilm_may_say_gelu_in_its_settings(bert, tmp_path) -> None:
 
 
 def test_ilm_adds_its_tokens_to_those_of_gpt2(tmp_path) -> None:
-    vocabulary = {"<|endoftext|>": 3, "a": 0, "b": 1, "c": 2}
-    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    vocabulary = {c: number for number, c in enumerate(byte_of_character())}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary | {"<|endoftext|>": 256}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
-    model = converted(ilm_state(10), tmp_path / "vocab.json", tmp_path, "ilm")
-    assert model.network.config.dialect.leading == (4, 5)  # <|cls|> and <|bos|>
-    assert model.tokenizer.special() == [3, 4, 5, 6, 7, 8, 9]
-    assert set(model.generate(seed=0)[0].tokens) <= {0, 1, 2}
+    model = converted(ilm_state(263), tmp_path / "vocab.json", tmp_path, "ilm")
+    assert model.network.config.dialect.leading == (257, 258)  # <|cls|> and <|bos|>
+    assert model.tokenizer.special() == list(range(256, 263))
+    assert max(model.generate(seed=0, min_length=5)[0].tokens) < 256
 
 
 def test_ilm_stops_from_a_probability_of_nine_tenths(bert, tmp_path) -> None:
