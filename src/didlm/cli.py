@@ -388,6 +388,34 @@ def push(
     print(load(model).push_to_hub(repo, private))
 
 
+@app.command()
+def convert(
+    source: Annotated[
+        Path, typer.Argument(help="A .safetensors, .pt, .pth, .bin or .ckpt file, or its folder.")
+    ],
+    tokenizer: Annotated[
+        Path, typer.Option(help="The tokenizer of the weights: a file, or its folder.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    kind: Annotated[
+        str | None, typer.Option(help="radd, ilm, did or did-fixed; else as the names tell.")
+    ] = None,
+    ema: Annotated[
+        bool, typer.Option("--ema", help="Take the moving averages that a checkpoint holds.")
+    ] = False,
+    heads: Annotated[
+        int | None, typer.Option(help="Of attention, if the weights do not tell.")
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens of a text, if config.json does not tell (1024).")
+    ] = None,
+) -> None:
+    """Make a model folder of the weights of public research code."""
+    from didlm.convert.command import convert_for_user
+
+    convert_for_user(source, kind, tokenizer, out, ema, heads, length)
+
+
 def main() -> None:
     """Run the command; bad input ends in one sentence and exit code 2.
 

@@ -46,9 +46,10 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
             batch.complete_weight,
             reduction="none",
         )
+    features, head = network.readout(hidden[batch.target_rows])
     tokens, log_prob = token_loss(
-        hidden[batch.target_rows],
-        network.token_head.to(hidden.dtype),
+        features,
+        head,
         batch.row,
         batch.token,
         batch.target,

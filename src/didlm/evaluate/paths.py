@@ -113,6 +113,6 @@ def _log_prob(network: Network, hidden: Tensor, tokens: Tensor) -> Tensor:
     vocabulary, size = network.config.vocabulary, 1024
     parts = []
     for some, wanted in zip(hidden.split(size), tokens.split(size), strict=True):
-        logits = (some @ network.token_head.T.to(some.dtype)).float()[:, :vocabulary]
+        logits = network.logits(some).float()[:, :vocabulary]
         parts.append(logits.log_softmax(-1).gather(1, wanted[:, None]).squeeze(1))
     return torch.cat(parts)

@@ -105,8 +105,10 @@ class NetworkScorer:
             log_rate = network.log_rate(hidden, u, x_t)
         else:  # every open gap lacks one token
             log_rate = torch.zeros(x_t.rows, device=hidden.device)
-        stop = network.stop_logit(hidden, x_t) > 0 if network.config.stop else None
-        return Answer(log_rate, hidden, stop)
+        stop = None
+        if network.config.stop:
+            stop = network.stop_logit(hidden, x_t) > network.config.dialect.stop_log_odds
+        return Answer(log_rate, hidden[: x_t.rows], stop)
 
     def logits(self, features: Tensor) -> Tensor:
         """The vocabulary head, in float32 at least."""
@@ -124,5 +126,5 @@ def scorer_of(network: Network) -> Scorer:
 
 
 def _logits(network: Network, features: Tensor) -> Tensor:
-    logits = features @ network.token_head.T.to(features.dtype)
+    logits = network.logits(features)
     return logits if logits.dtype == torch.float64 else logits.float()

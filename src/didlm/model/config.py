@@ -1,7 +1,9 @@
 """What a network looks like: its configuration, and the named sizes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+
+from didlm.model.dialect import Dialect
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,11 @@ class ModelConfig:
     marks: int = 0
     mean_length: float = 100.0  # of the training texts: the scale of the rates at the start
     length_dispersion: float = 1.0  # of the same: (variance - mean) / mean^2, not below 0
+    dialect: Dialect = field(default_factory=Dialect)  # of weights that were trained elsewhere
 
     def __post_init__(self) -> None:
+        if isinstance(self.dialect, dict):  # as it comes from JSON
+            object.__setattr__(self, "dialect", Dialect(**self.dialect))
         if self.width % self.heads or (self.width // self.heads) % 2:
             raise ValueError(
                 f"width {self.width} cannot be split into {self.heads} heads of even size"
@@ -54,6 +59,16 @@ class ModelConfig:
             )
         if self.vocabulary < 1:
             raise ValueError(f"a vocabulary of {self.vocabulary} has no tokens")
+        self._check_dialect()
+
+    def _check_dialect(self) -> None:
+        leading = self.dialect.leading
+        if self.dialect.biases and self.norm != "layer":
+            raise ValueError(f"only the layer norm can have a bias: the norm is '{self.norm}'")
+        if leading is not None and (self.causal or self.flags):
+            raise ValueError("rows in the place of BOS go with neither causal rows nor flags")
+        if leading is not None and self.stop and not leading:
+            raise ValueError("without any row before the text there is none to tell when to stop")
 
     @property
     def padded_vocabulary(self) -> int:

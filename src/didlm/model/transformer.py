@@ -8,23 +8,26 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, gelu, layer_norm, rms_norm, silu
+from torch.nn.functional import dropout, gelu, layer_norm, relu, rms_norm, silu
 from torch.utils.checkpoint import checkpoint
 
 from didlm.kernels.attention import packed_attention
 from didlm.model.config import ModelConfig
+from didlm.model.dialect import replace_bos
 from didlm.model.length_prior import log_rate_prior
 from didlm.model.memory import Attend, Memory
 from didlm.packed import Packed
 
 TIME_FEATURES = 128
+SIGMA_FEATURES = 256  # of other people's networks
+ROWS_AT_A_TIME = 1024  # whose logits are held at once to sum over all tokens
 
 
 class Network(nn.Module):
     """Reads x_t; its hidden state at a row speaks for the gap after that row.
 
     `log_rate` turns hidden states into rates; the token distribution of a gap is the softmax of
-    `hidden @ token_head.T` over the vocabulary, computed by the loss and the sampler where needed.
+    `logits` over the vocabulary, computed by the loss and the sampler where needed.
     """
 
     def __init__(self, config: ModelConfig, checkpointing: bool = False) -> None:
@@ -34,22 +37,46 @@ class Network(nn.Module):
         self.token_embedding = nn.Embedding(config.symbols, config.width)
         # For each token: is it given, and is the gap after it open?
         self.flag_embedding = nn.Embedding(4, config.width) if config.flags else None
-        self.time = TimeCondition(config.condition) if config.condition else None
+        dialect = config.dialect
+        condition = SigmaCondition if dialect.sigma else TimeCondition
+        self.time = condition(config.condition) if config.condition else None
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.final_norm = Norm(config, modulations=2)
-        self.rate_head = nn.Linear(config.width, 1) if config.rates else None
+        self.final_norm = Norm(config, modulations=2) if dialect.final_norm else None
+        has_rate_head = config.rates and not dialect.joint
+        self.rate_head = nn.Linear(config.width, 1) if has_rate_head else None
+        self.stop_tower = StopTower(config.width) if dialect.stop_tower else None
         self.stop_head = nn.Linear(config.width, 1) if config.stop else None
         self.token_head = nn.Parameter(torch.empty(config.padded_vocabulary, config.width))
+        self.token_bias: nn.Parameter | None = None
+        if dialect.biases:
+            self.token_bias = nn.Parameter(torch.zeros(config.padded_vocabulary))
         self._initialise()
 
     def forward(self, x_t: Packed, deleted: Tensor, longest: int) -> Tensor:
         """Hidden states [T, D] of a batch.
+
+        Where other rows stand in the place of BOS and one of them says when to stop, the states of
+        these follow [T + S, D].
 
         Args:
             x_t: the batch.
             deleted: the probability of deletion u of each sequence [S]; unread without time.
             longest: no sequence has more rows than this.
         """
+        leading = self.config.dialect.leading
+        if leading is None:
+            return self._normed(*self._read(x_t, deleted, longest), x_t)
+        read, place = replace_bos(x_t, leading)
+        hidden, condition = self._read(read, deleted, longest + max(0, len(leading) - 1))
+        states = self._normed(hidden, condition, read)[place]
+        if not leading:
+            return states.masked_fill(x_t.is_bos[:, None], 0)
+        if not self.config.stop:
+            return states
+        return torch.cat([states, hidden[read.offsets[:-1]]])
+
+    def _read(self, x_t: Packed, deleted: Tensor, longest: int) -> tuple[Tensor, Tensor | None]:
+        """What the blocks say [T, D], and the condition of time [S, ...]."""
         hidden = self.token_embedding(x_t.tokens)
         if self.flag_embedding is not None:
             hidden = hidden + self.flag_embedding(2 * (x_t.given != 0) + x_t.open)
@@ -67,7 +94,12 @@ class Network(nn.Module):
                 hidden = checkpoint(block, *arguments, use_reentrant=False)
             else:
                 hidden = block(*arguments)
-        normed, _ = self.final_norm(hidden, condition, sequence)
+        return hidden, condition
+
+    def _normed(self, hidden: Tensor, condition: Tensor | None, x_t: Packed) -> Tensor:
+        if self.final_norm is None:
+            return hidden
+        normed, _ = self.final_norm(hidden, condition, x_t.sequence)
         return normed
 
     def extend(self, x_t: Packed, memory: Memory) -> Tensor:
@@ -82,8 +114,21 @@ class Network(nn.Module):
         rotation = rotary_angles(position, self.config.width // self.config.heads)
         for layer, block in enumerate(self.blocks):
             hidden = block(hidden, None, sequence, rotation, memory.attend(layer, x_t))
-        normed, _ = self.final_norm(hidden, None, sequence)
-        return normed
+        return hidden if self.final_norm is None else self.final_norm(hidden, None, sequence)[0]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Unnormalised log-probabilities of the tokens [R, P], padding of the head included."""
+        logits = hidden @ self.token_head.T.to(hidden.dtype)
+        return logits if self.token_bias is None else logits + self.token_bias.to(hidden.dtype)
+
+    def readout(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [R, F] and weights [P, F] whose product are the `logits`, for the token loss."""
+        head = self.token_head.to(hidden.dtype)
+        if self.token_bias is None:
+            return hidden, head
+        ones = hidden.new_ones(len(hidden), 1)
+        bias = self.token_bias.to(hidden.dtype)[:, None]
+        return torch.cat([hidden, ones], -1), torch.cat([head, bias], -1)
 
     def log_rate(self, hidden: Tensor, deleted: Tensor, x_t: Packed) -> Tensor:
         """Log of the insertion rate of each gap [T], in float32 or wider.
@@ -91,6 +136,8 @@ class Network(nn.Module):
         Without time these are logits over the gaps of a sequence. With time they start at what the
         lengths of the data tell, so that training is at the right scale from the first step.
         """
+        if self.config.dialect.joint:
+            return self._log_total(hidden[: x_t.rows])
         assert self.rate_head is not None
         output = self.rate_head(hidden).squeeze(-1)
         output = output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
@@ -103,9 +150,23 @@ class Network(nn.Module):
         return output + log_prior[x_t.sequence]
 
     def stop_logit(self, hidden: Tensor, x_t: Packed) -> Tensor:
-        """Log odds that each sequence is complete [S], read off its BOS."""
+        """Log odds that each sequence is complete [S], read off its BOS, or its leading row."""
         assert self.stop_head is not None
-        return self.stop_head(hidden[x_t.offsets[:-1]]).squeeze(-1).float()
+        rows = hidden[x_t.offsets[:-1]]
+        if self.config.dialect.leading is not None:
+            rows = hidden[x_t.rows :]
+        if self.stop_tower is not None:
+            rows = self.stop_tower(rows)
+        return self.stop_head(rows).squeeze(-1).float()
+
+    def _log_total(self, hidden: Tensor) -> Tensor:
+        """Log of the sum of the scores of all tokens [T]."""
+        totals = []
+        for some in hidden.split(ROWS_AT_A_TIME):
+            logits = self.logits(some)[:, : self.config.vocabulary]
+            logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+            totals.append(logits.logsumexp(-1))
+        return torch.cat(totals)
 
     def _initialise(self) -> None:
         for name, parameter in self.named_parameters():
@@ -123,15 +184,16 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.dropout, self.gated = config.heads, config.dropout, config.gated
-        inner = config.feed_forward
+        self.relu = config.dialect.relu
+        inner, biases = config.feed_forward, config.dialect.biases
         self.attention_norm = Norm(config, modulations=3)
         self.attention_in = nn.Linear(config.width, 3 * config.width, bias=False)
         self.attention_out = nn.Linear(config.width, config.width, bias=False)
         self.feed_forward_norm = Norm(config, modulations=3)
         self.feed_forward_in = nn.Linear(
-            config.width, inner * (2 if config.gated else 1), bias=False
+            config.width, inner * (2 if config.gated else 1), bias=biases
         )
-        self.feed_forward_out = nn.Linear(inner, config.width, bias=False)
+        self.feed_forward_out = nn.Linear(inner, config.width, bias=biases)
 
     def forward(
         self,
@@ -154,6 +216,8 @@ class Block(nn.Module):
         if self.gated:
             left, right = inner.chunk(2, -1)
             inner = silu(left) * right
+        elif self.relu:
+            inner = relu(inner)
         else:
             inner = gelu(inner, approximate="tanh")
         return hidden + gate * dropout(self.feed_forward_out(inner), self.dropout, self.training)
@@ -169,6 +233,9 @@ class Norm(nn.Module):
         super().__init__()
         self.kind, self.modulations = config.norm, modulations
         self.weight = nn.Parameter(torch.ones(config.width))
+        self.bias: nn.Parameter | None = None
+        if config.dialect.biases:
+            self.bias = nn.Parameter(torch.zeros(config.width))
         outputs = modulations * config.width
         self.modulation = nn.Linear(config.condition, outputs) if config.condition else None
 
@@ -177,8 +244,11 @@ class Norm(nn.Module):
     ) -> tuple[Tensor, Tensor | float]:
         """The normed rows [T, D], and the gate of the residual branch [T, D] (or 1)."""
         shape, weight = self.weight.shape, self.weight.to(hidden.dtype)
-        norm = layer_norm if self.kind == "layer" else rms_norm
-        normed = norm(hidden, shape, weight)
+        if self.kind == "layer":
+            bias = None if self.bias is None else self.bias.to(hidden.dtype)
+            normed = layer_norm(hidden, shape, weight, bias)
+        else:
+            normed = rms_norm(hidden, shape, weight)
         if self.modulation is None or condition is None:
             return normed, 1.0
         scale, shift, *gate = self.modulation(condition).chunk(self.modulations, -1)
@@ -207,6 +277,40 @@ class TimeCondition(nn.Module):
         features = torch.cat([phase.sin(), phase.cos()], -1)
         features = features.to(self.features_in.weight.dtype)
         return silu(self.condition_out(silu(self.features_in(features))))
+
+
+class SigmaCondition(nn.Module):
+    """The same for the total noise sigma = -log(1 - u), with the features of SEDD."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.features_in = nn.Linear(SIGMA_FEATURES, width)
+        self.condition_out = nn.Linear(width, width)
+
+    def forward(self, deleted: Tensor) -> Tensor:
+        """Vectors [S, width]."""
+        count = SIGMA_FEATURES // 2
+        steps = torch.arange(count, device=deleted.device, dtype=torch.float32)
+        # Their log-linear schedule ends where one token in a thousand is left: sigma is finite.
+        sigma = -torch.log1p(-deleted.float().clamp(max=1 - 1e-3))
+        phase = sigma[:, None] * 10_000 ** (-steps / count)
+        features = torch.cat([phase.cos(), phase.sin()], -1)
+        features = features.to(self.features_in.weight.dtype)
+        return silu(self.condition_out(silu(self.features_in(features))))
+
+
+class StopTower(nn.Module):
+    """What ILM puts before its stop head: a norm and a wide tanh layer around a residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner = nn.Linear(width, 2 * width)
+        self.outer = nn.Linear(2 * width, width)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows [S, D] -> [S, D]."""
+        return rows + self.outer(self.inner(self.norm(rows)).tanh())
 
 
 def rotary_angles(position: Tensor, channels: int) -> tuple[Tensor, Tensor]:
