@@ -485,3 +485,18 @@ def test_the_cache_is_where_the_user_wants_it(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "didlm" / "stores"
+
+
+def test_progress_is_lines_or_a_bar(tmp_path, monkeypatch, capsys) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", STORIES)
+    monkeypatch.setattr(opening, "CHUNK", 10_000)
+    prepare_store([str(path)], tmp_path / "s", tokenizer=BPE)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("didlm.data.progress.PLAIN_EVERY", 0)
+    prepare_store([str(path)], tmp_path / "t", vocabulary=300, progress=True)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "learning a tokenizer of 300 ids"
+    assert re.fullmatch(r"0 of 0 MB read: \d+ documents, [\d,]+ tokens, [\d.]+ MB/s", said[1])
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    prepare_store([str(path)], tmp_path / "u", tokenizer=BPE, progress=True)
+    assert "looking for duplicates" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +53,18 @@ def test_a_store_can_be_read_with_numpy_alone(store) -> None:
     assert found == [ids.tolist() for ids in BPE.encode_batch(TEXTS)]
     names = {file.name for file in store.folder.iterdir()}
     assert {"manifest.json", "tokenizer.json", "00000.tokens.npy", "00000.documents.npy"} < names
+
+
+def test_the_documents_tell_how_to_read_one(store, monkeypatch) -> None:
+    text = (Path(__file__).parents[1] / "docs/data.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    program = program.replace('json.load(open("manifest.json"))', "manifest")
+    ids: list[list[int]] = []
+    program += "        found.append(rest.tolist())\n"
+    monkeypatch.chdir(store.folder)
+    manifest = json.loads(Path("manifest.json").read_text())
+    exec(program, {"manifest": manifest, "found": ids})
+    assert ids == [ids.tolist() for ids in BPE.encode_batch(TEXTS)]
 
 
 def test_the_manifest_says_what_is_in_the_store(store) -> None:
