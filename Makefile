@@ -57,6 +57,7 @@ bench: setup
 	$(BIN)/python benchmarks/token_loss.py
 	$(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/prepare.py
 
 # Runs that are finished are not trained again; one that was broken off is in the way until you remove it.
 COMPARED := did radd ilm ar did-fixed radd-fixed

@@ -60,6 +60,9 @@ def test_align_shows_targets() -> None:
         (["train", "--out", "x", "--seed", "-1"], "seed must not be negative: got -1"),
         (["train", "--out", "x", "--set", "average=1"], "average must be at least 0 and below 1"),
         (["train", "--out", "x", "--valid", "0.1"], "valid goes with data"),
+        (["prepare", "no.txt", "--out", "x"], "didlm: there is no file no.txt\n"),
+        (["prepare", "a/b", "--out", "x"], "if you mean a dataset of Hugging Face, write hf:a/b"),
+        (["info", "."], "didlm: . is not a token store, a run or a model"),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -259,3 +262,28 @@ def test_submodules_are_reached_from_the_package() -> None:
     assert "packed" in dir(didlm)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = didlm.nothing
+
+
+def test_text_is_prepared_and_the_store_described(tmp_path) -> None:
+    texts = ["One day.", "", "One day.", "Two."]
+    lines = [json.dumps({"body": text}) for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, "broken"]))
+    store = tmp_path / "store"
+    command = ["prepare", f"{tmp_path / 'a.jsonl'}:2", "--out", str(store), "--column", "body"]
+    refused = run(*command)
+    assert refused.returncode == 2
+    assert f"didlm: line 5 of {tmp_path / 'a.jsonl'} is not valid JSON" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    made = run(*command, "--skip-broken", "--vocabulary", "260")
+    assert made.returncode == 0
+    for row in ("documents +3", "empty, left out +1", "broken, left out +1", "duplicates, kept +1"):
+        assert re.search(row, made.stdout), row
+    assert "MB of text a second" in made.stdout
+    assert "broken lines or rows left out: 1; the first: line 5 of" in made.stderr
+    about = json.loads(run("info", str(store), "--json", "--verify").stdout)
+    assert about["store"]["counts"]["documents"] == 3
+    assert about["store"]["verified"]
+    assert "is a token store" in run("info", str(store)).stdout
+    again = run(*command)
+    assert again.returncode == 2
+    assert "is there already" in again.stderr

@@ -139,6 +139,55 @@ def train(
         raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1) from None
 
 
+@app.command()
+def prepare(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Files, folders, globs, hf:NAME; with a weight as in PATH:2."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the store.")],
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer's file or folder; else one is learnt.")
+    ] = None,
+    vocabulary: Annotated[int, typer.Option(help="Ids of one that is learnt.")] = 4096,
+    column: Annotated[
+        str, typer.Option(help="Of .jsonl and .parquet; PROMPT+RESPONSE for two.")
+    ] = "text",
+    separator: Annotated[
+        str, typer.Option(help="Between the documents of .txt files.")
+    ] = "<|endoftext|>",
+    held_out: Annotated[
+        float, typer.Option(help="Share for validation: no tokenizer is learnt from it.")
+    ] = 0.05,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that tokenize; one per core without.")
+    ] = None,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave broken lines out, and count them.")
+    ] = False,
+) -> None:
+    """Make a token store of text, to train on."""
+    from didlm.data.command import prepare_for_user
+
+    prepare_for_user(
+        sources, out, tokenizer, vocabulary, column, separator, held_out, workers, skip_broken
+    )
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="Folder of a store, a run or a model.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare a store with its hashes.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Say what a folder is: a token store, a run, a model."""
+    from didlm.info import show_info
+
+    show_info(path, verify, json)
+
+
 def _writing(
     model: Annotated[str, typer.Option(help=_MODEL)],
     num: Annotated[int, typer.Option(help="How many texts.")] = 1,

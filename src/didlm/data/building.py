@@ -30,7 +30,7 @@ def new_folder(out: Path) -> Iterator[Path]:
             yield hidden
             _sync_folder(hidden)
             _check_free(out)
-            hidden.rename(out)
+            _rename(hidden, out)
             _sync_folder(out.parent)
         finally:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -39,8 +39,6 @@ def new_folder(out: Path) -> Iterator[Path]:
             raise ValueError(
                 f"the disk is full: there is no room for {out}; make some, or choose another place"
             ) from None
-        if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise ValueError(f"{out} was made by another process meanwhile") from None
         raise ValueError(f"cannot write {out}: {problem.strerror or problem}") from None
 
 
@@ -56,6 +54,15 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def _check_free(out: Path) -> None:
     if os.path.lexists(out):
         raise ValueError(f"{out} is there already: remove it, or choose another place")
+
+
+def _rename(hidden: Path, out: Path) -> None:
+    try:
+        hidden.rename(out)
+    except OSError as problem:
+        if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise ValueError(f"{out} was made by another process meanwhile") from None
+        raise
 
 
 def _prefix(out: Path) -> str:

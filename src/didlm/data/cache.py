@@ -60,10 +60,11 @@ def cached_store(
     learning = [tokenizer.fingerprint()] if tokenizer else [vocabulary, held_out]
     key = [FORMAT, [_identity(s) for s in found], learning, column, separator, skip_broken]
     out = cache_folder() / f"{_stem(found[0])}-{_digest(key)}"
-    try:
-        return Store.open(out)
-    except ValueError:
-        shutil.rmtree(out, ignore_errors=True)  # damaged, or not there
+    if out.exists():
+        try:
+            return Store.open(out)
+        except ValueError:  # damaged
+            shutil.rmtree(out, ignore_errors=True)
     try:
         return prepare_store(
             sources,

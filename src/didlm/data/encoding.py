@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from didlm.data.blocks import Block, parse
+from didlm.data.blocks import Block, Piece, parse
 from didlm.data.hashing import document_hash
 from didlm.data.records import Format
 from didlm.data.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ _AHEAD = 2  # blocks per worker that wait for it or for the writer
 
 @dataclass(frozen=True)
 class Encoded:
-    """The documents of a block as arrays; those without tokens are not among them."""
+    """The documents of a block as arrays; those without tokens are counted as empty."""
 
     tokens: np.ndarray  # of all documents, end to end
     lengths: np.ndarray
@@ -60,16 +60,18 @@ class Encoder:
         answers = self._ids([text for _, text in parsed.documents])
         ids = [prompt + answer for prompt, answer in zip(prompts, answers, strict=True)]
         back = self.tokenizer.library.decode_batch(ids)
-        kept = np.array([len(document) > 0 for document in ids], dtype=np.bool_)
+        # A piece without tokens is still part of its document.
+        kept = np.array([len(d) > 0 or isinstance(block, Piece) for d in ids], dtype=np.bool_)
+        texts_kept = [(a, b) for a, b, keep in zip(texts, back, kept, strict=True) if keep]
         return Encoded(
             tokens=np.array(list(chain.from_iterable(ids)), dtype=self.dtype),
             lengths=np.array([len(document) for document in ids], dtype=np.int64)[kept],
             prompts=np.array([len(prompt) for prompt in prompts], dtype=np.int64)[kept],
             hashes=np.array([document_hash(text) for text in texts], dtype=np.uint64)[kept],
-            bytes=sum(len(t.encode()) for t, keep in zip(texts, kept, strict=True) if keep),
+            bytes=sum(len(text.encode()) for text, _ in texts_kept),
             empty=parsed.empty + int((~kept).sum()),
             broken=parsed.broken,
-            inexact=sum(a != b for a, b in zip(back, texts, strict=True)),
+            inexact=sum(text != given_back for text, given_back in texts_kept),
         )
 
     @property

@@ -102,21 +102,19 @@ def warnings(manifest: Manifest, first_broken: str = "") -> list[str]:
     counts = manifest.counts
     sentences = []
     if counts.broken:
-        sentences.append(
-            f"{counts.broken:,} broken lines or rows were left out"
-            + (f"; the first: {first_broken}" if first_broken else "")
-        )
+        first = f"; the first: {first_broken}" if first_broken else ""
+        sentences.append(f"broken lines or rows left out: {counts.broken:,}{first}")
     if counts.empty:
-        sentences.append(f"{counts.empty:,} empty documents were left out")
+        sentences.append(f"empty documents left out: {counts.empty:,}")
     if counts.duplicates:
         sentences.append(
-            f"{counts.duplicates:,} of {counts.documents:,} documents have the same text as an "
-            "earlier one; they are kept"
+            "documents with the same text as an earlier one, which are kept: "
+            f"{counts.duplicates:,} of {counts.documents:,}"
         )
     if counts.inexact:
         sentences.append(
-            f"the tokenizer does not give {counts.inexact:,} of {counts.documents:,} documents "
-            "back exactly, so bits per byte will be those of normalised text"
+            "documents that the tokenizer does not give back exactly, so that bits per byte will "
+            f"be of normalised text: {counts.inexact:,} of {counts.documents:,}"
         )
     return sentences
 
@@ -235,7 +233,6 @@ class _LongDocument:
         writer.add_piece(encoded.tokens)
         self.bytes += encoded.bytes
         self.inexact |= bool(encoded.inexact)
-        tally.empty -= encoded.empty  # a piece is no document
         if place.hash is None:
             return
         length = writer.end_pieces(place.hash, place.source)
