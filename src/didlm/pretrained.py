@@ -1,6 +1,9 @@
 """A model folder, in and out: config.json, model.safetensors, tokenizer.json, README.md."""
 
+import errno
 import json
+import os
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -235,9 +238,7 @@ class Model:
         weights = {
             name: p.detach().cpu().contiguous() for name, p in self.network.state_dict().items()
         }
-        save_file(weights, folder / "model.safetensors.tmp", metadata={"format": "pt"})
-        (folder / "model.safetensors.tmp").chmod(0o644)  # the library leaves it to the owner alone
-        (folder / "model.safetensors.tmp").replace(folder / "model.safetensors")
+        _save_weights(weights, folder / "model.safetensors")
         self.tokenizer.save(folder)
         config = {
             "format": FORMAT,
@@ -344,6 +345,25 @@ def _card(folder: Path) -> str:
         return (folder / "README.md").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _save_weights(weights: dict[str, torch.Tensor], path: Path) -> None:
+    """Write a safetensors file beside its place, then move it there.
+
+    Raises:
+        OSError: if it cannot be written, as on a full disk.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        save_file(weights, temporary, metadata={"format": "pt"})
+        temporary.chmod(0o644)  # the library leaves it to the owner alone
+        temporary.replace(path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))  # all that the library says of it
+        code = int(number[1]) if number else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _parts(template: str | Parts) -> Parts:

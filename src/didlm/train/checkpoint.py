@@ -87,13 +87,18 @@ def find_checkpoint(run: Path, say: Callable[[str], None]) -> Checkpoint | None:
     """The last checkpoint of a run that is whole; every damaged one after it is named.
 
     Raises:
-        ValueError: if it is of a newer format.
+        ValueError: if it is of a newer format, or there are some and none is whole.
     """
-    for folder in reversed(_all(run)):
+    there = _all(run)
+    for folder in reversed(there):
         try:
             return read_checkpoint(folder)
         except Damaged as error:
             say(f"the checkpoint {folder.name} is damaged ({error}): trying the one before it")
+    if there:
+        raise ValueError(
+            f"no checkpoint in {run / 'checkpoints'} is whole: remove that folder to start afresh"
+        )
     return None
 
 

@@ -1,0 +1,88 @@
+"""Training in processes of their own, which tests may kill.
+
+They are forked, so that they start at once: importing everything anew would take seconds.
+"""
+
+import os
+import pickle
+import resource
+import socket
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from didlm.train.loop import Interrupted, TrainingStopped, train
+from didlm.train.settings import Settings
+
+
+@dataclass
+class Child:
+    """A process that calls a function, and what became of it."""
+
+    process: Any
+    outcome: Path
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+    def end(self) -> Any:
+        """What the function has returned; an exception in its own words."""
+        self.process.join(120)
+        assert not self.process.is_alive()
+        return pickle.loads(self.outcome.read_bytes())
+
+
+def start(folder: Path, function: Callable[..., Any], *arguments: Any, **environment: str) -> Child:
+    """Call a function in a process of its own."""
+    outcome = folder / f"outcome-{time.monotonic_ns()}"
+
+    def call() -> None:
+        os.environ.update(environment)
+        torch.set_num_threads(1)
+        try:
+            result = function(*arguments)
+        except BaseException as error:
+            if not isinstance(error, (ValueError, Interrupted, TrainingStopped)):
+                traceback.print_exc()
+            result = f"{type(error).__name__}: {error}"
+        outcome.write_bytes(pickle.dumps(result))
+        os._exit(0)
+
+    process = get_context("fork").Process(target=call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads: none matters
+        process.start()
+    return Child(process, outcome)
+
+
+def run(settings: Settings, folder: Path, resume: bool = True) -> str:
+    """Train, and say so."""
+    train(settings, folder, resume)
+    return "trained"
+
+
+def run_on_a_small_disk(settings: Settings, folder: Path, largest: int) -> str:
+    """The same where no file can be larger than so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    return run(settings, folder)
+
+
+def run_together(here: Path, settings: Settings, folder: Path, processes: int) -> list[str]:
+    """Train with several processes, as torchrun starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+    children = [
+        start(here, run, settings, folder, **meeting, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(processes)
+    ]
+    return [child.end() for child in children]
