@@ -8,7 +8,10 @@ import pytest
 import torch
 
 import didlm
+from didlm.data.batch import make_batch
 from didlm.data.tokenizer import Tokenizer
+from didlm.evaluate.command import evaluate_for_user
+from didlm.evaluate.likelihood import evaluate
 from didlm.methods.registry import OURS
 from didlm.train.loop import train
 from didlm.train.settings import Settings
@@ -108,6 +111,39 @@ def test_learnt_pairs_are_written_after_their_prompts(tmp_path) -> None:
         texts = [sample.text for sample in samples]
         assert all(set(text.split()) <= {word, "|"} for text in texts), texts
         assert texts.count(f"{word} | {word} {word}") >= 12, texts
+
+
+def test_responses_are_scored_given_their_prompts(texts, pairs, tmp_path) -> None:
+    """For an exact model: log p(prompt, response) - log p(prompt and anything), by hand."""
+    model = train(settings(texts, method="ar"), tmp_path / "run")
+    documents = [json.loads(line) for line in Path(pairs).read_text().splitlines()][:5]
+    prompts, responses = ([d[name] for d in documents] for name in ("prompt", "response"))
+    result = evaluate(model, responses, prompts=prompts)
+    expected = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        given, rest = model.tokenizer.encode(prompt), model.tokenizer.encode(response)
+        batch = make_batch(model.method.training_examples([np.append(given, rest)], [0], 0))
+        hidden = model.network(batch.x_t, batch.deleted, batch.longest)
+        logits = model.network.logits(hidden)[:, : model.tokenizer.vocabulary]
+        log_p = logits.log_softmax(-1)[range(len(batch.token)), batch.token]
+        expected.append(-log_p[len(given) :].sum().item())
+    np.testing.assert_allclose(result.nats[0], expected, rtol=1e-4)
+    assert result.bytes == sum(len(response.encode()) for response in responses)
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(d) + "\n" for d in documents))
+    evaluate_for_user(
+        str(tmp_path / "run"),
+        tmp_path / "pairs.jsonl",
+        None,
+        1,
+        0,
+        0,
+        "prompt+response",
+        "cpu",
+        tmp_path / "figures.json",
+    )
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert figures["nats_per_token"] == pytest.approx(result.nats_per_token)
+    assert figures["tokens"] == result.tokens
 
 
 def test_what_cannot_be_is_refused_in_one_sentence(texts, pairs, tmp_path) -> None:

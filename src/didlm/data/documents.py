@@ -9,7 +9,7 @@ from didlm.data.blocks import Piece, parse
 from didlm.data.hashing import document_hash, is_held_out
 from didlm.data.opening import chunks, decoded
 from didlm.data.reading import file_blocks
-from didlm.data.records import Format
+from didlm.data.records import Document, Format
 from didlm.data.sources import files_of
 
 
@@ -31,18 +31,25 @@ def read_documents(path: Path, separator: str = "<|endoftext|>", column: str = "
     Raises:
         ValueError: if a file cannot be read, is damaged, or there are no documents.
     """
+    return [prompt + text for prompt, text in read_pairs(path, separator, column)]
+
+
+def read_pairs(
+    path: Path, separator: str = "<|endoftext|>", column: str = "text"
+) -> list[Document]:
+    """The same, with the prompt of each document, mostly empty, apart from what follows it."""
     form = Format(column, separator)
-    documents: list[str] = []
+    documents: list[Document] = []
     pieces: list[str] = []
     for file in files_of(str(path)):
         for block in file_blocks(file, form):
-            texts = [prompt + text for prompt, text in parse(block, form).documents]
+            found = parse(block, form).documents
             if not isinstance(block, Piece):
-                documents += texts
+                documents += found
                 continue
-            pieces += texts
+            pieces += [text for _, text in found]
             if block.hash is not None:
-                documents.append("".join(pieces))
+                documents.append(("", "".join(pieces)))
                 pieces = []
     if not documents:
         raise ValueError(f"{path} holds no documents: all of its text is whitespace")

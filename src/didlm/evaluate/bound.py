@@ -11,7 +11,7 @@ from torch import Tensor
 from didlm.alignment import InsertionTargets, result_groups
 from didlm.data.batch import Batch, Budget, fill, make_batch
 from didlm.data.corpus import Corpus
-from didlm.given import GivenText
+from didlm.given import GivenText, given_prefix
 from didlm.loss import Loss, batch_loss, sequence_costs
 from didlm.methods.examples import Examples
 from didlm.methods.method import Method
@@ -106,6 +106,14 @@ def likelihood_bound(
             np.add.at(tight, examples.number, costs.cpu().double().numpy())
     network.train(was_training)
     return Bound(nats, _free(method, corpus, givens), tight if method.aligned else None)
+
+
+def prompts_of(corpus: Corpus) -> list[GivenText] | None:
+    """What is given of each text; None if nothing is given of any."""
+    if not corpus.has_prompts:
+        return None
+    lengths = enumerate(corpus.lengths.tolist())
+    return [given_prefix(length, corpus.prompt(number)) for number, length in lengths]
 
 
 def _free(method: Method, corpus: Corpus, givens: Sequence[GivenText] | None) -> int:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from didlm.data.documents import read_documents
+from didlm.data.documents import read_documents, read_pairs
 from didlm.evaluate.bound import byte_label
 from didlm.evaluate.judge import find_judge
 from didlm.evaluate.likelihood import Likelihood, evaluate
@@ -38,8 +38,9 @@ def evaluate_for_user(
     if json is not None:
         check_place(json)
     model = load(name, device)
-    texts = read_documents(data, column=column)[:documents]
-    result = evaluate(model, texts, draws, seed, paths)
+    pairs = read_pairs(data, column=column)[:documents]
+    prompts = [prompt for prompt, _ in pairs] if any(prompt for prompt, _ in pairs) else None
+    result = evaluate(model, [text for _, text in pairs], draws, seed, paths, prompts)
     _write(json, result.summary())
     Console(highlight=False).print(table(result))
 

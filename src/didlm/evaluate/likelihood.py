@@ -1,13 +1,14 @@
 """How well a model predicts documents: its likelihood, or the bound on it, with honest errors."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from didlm.data.corpus import Corpus
 from didlm.data.loader import budget_for
-from didlm.evaluate.bound import likelihood_bound
+from didlm.evaluate.bound import likelihood_bound, prompts_of
 from didlm.evaluate.paths import check_paths, path_bound
 from didlm.pretrained import Model
 
@@ -93,7 +94,12 @@ class Likelihood:
 
 
 def evaluate(
-    model: Model, documents: list[str], draws: int = 1, seed: int = 0, paths: int = 0
+    model: Model,
+    documents: Sequence[str],
+    draws: int = 1,
+    seed: int = 0,
+    paths: int = 0,
+    prompts: Sequence[str] | None = None,
 ) -> Likelihood:
     """Estimate the likelihood bound of documents, or compute their exact likelihood.
 
@@ -104,6 +110,7 @@ def evaluate(
         seed: of the noise.
         paths: for a model of fixed-length text: insertion paths of each document, for a tighter
             bound beside the other. Each takes as many network calls as the text has tokens.
+        prompts: what comes before each document, is given, and not scored.
 
     Raises:
         ValueError: if there is nothing to score, or the method has no bound.
@@ -114,8 +121,21 @@ def evaluate(
         check_paths(model.method, paths)
     method, tokenizer = model.method, model.tokenizer
     tokens = tokenizer.encode_batch(documents)
-    texts = list(method.lay_out(Corpus.of(tokens, tokenizer.separator), model.longest))
-    scored = [text[: method.finish(text)] for text in texts]
+    given = [0] * len(tokens)
+    if prompts is not None:
+        before = tokenizer.encode_batch(prompts)
+        given = [len(prompt) for prompt in before]
+        tokens = [np.append(prompt, text) for prompt, text in zip(before, tokens, strict=True)]
+        if max(given) >= model.longest:
+            raise ValueError(
+                f"a prompt has {max(given)} tokens: the model reads texts of at most "
+                f"{model.longest}, and something must follow"
+            )
+    whole = Corpus.of(tokens, tokenizer.separator)
+    whole.table["prompt"] = given
+    laid = method.lay_out(whole, model.longest)
+    texts, givens = list(laid), prompts_of(laid)
+    scored = [text[laid.prompt(n) : method.finish(text)] for n, text in enumerate(texts)]
     if not any(map(len, texts)):
         raise ValueError("there are no tokens to score")
     lossless = model.lossless and tokenizer.lossless(documents)
@@ -131,7 +151,10 @@ def evaluate(
     for first in range(0, replicates, at_once):
         corpus = Corpus.of(texts * min(at_once, replicates - first))
         budget = budget_for(corpus, min(BATCH, len(corpus)))
-        bounds.append(likelihood_bound(model.network, method, corpus, budget, draws, seed + first))
+        repeated = givens * (len(corpus) // len(texts)) if givens else None
+        bounds.append(
+            likelihood_bound(model.network, method, corpus, budget, draws, seed + first, repeated)
+        )
     tight = [bound.tight for bound in bounds if bound.tight is not None]
     by_path = []
     for number, text in enumerate(texts if paths else []):

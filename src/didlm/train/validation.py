@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from didlm.data.corpus import Corpus
 from didlm.data.loader import budget_for
-from didlm.evaluate.bound import Bound, byte_label, likelihood_bound
+from didlm.evaluate.bound import Bound, byte_label, likelihood_bound, prompts_of
 from didlm.files import write_text
 from didlm.given import GivenText, given_prefix
 from didlm.pretrained import Model
@@ -44,14 +43,6 @@ def validate(model: Model, prepared: Prepared, settings: Settings) -> Validation
         halves = [given_prefix(length, length // 2) for length in prepared.valid.lengths.tolist()]
         conditional = bound(halves, validating=False)
     return Validation(bound(prompts, validating=True), conditional)
-
-
-def prompts_of(corpus: Corpus) -> list[GivenText] | None:
-    """What is given of each text; None if nothing is given of any."""
-    if not corpus.has_prompts:
-        return None
-    lengths = enumerate(corpus.lengths.tolist())
-    return [given_prefix(length, corpus.prompt(number)) for number, length in lengths]
 
 
 def validation_metrics(validation: Validation, prepared: Prepared) -> dict[str, float]:
