@@ -62,7 +62,7 @@ def prepare_store(
         ValueError: in one sentence, if the text cannot be read or the store not be written.
     """
     form = Format(column, separator)
-    found = find_sources(list(sources))
+    found = find_sources(sources)
     if not 0 <= held_out < 1:
         raise ValueError(f"the share held out must be at least 0 and below 1: got {held_out}")
     if workers is not None and workers < 0:
@@ -198,8 +198,9 @@ def _write(
     tally = _Tally(len(found))
     writer = ShardWriter(folder, encoder.dtype)
     long = _LongDocument()
+    encoded_blocks = encode_blocks(_blocks(found, encoder.form), encoder, workers)
     try:
-        for place, encoded in encode_blocks(_blocks(found, encoder.form), encoder, workers):
+        for place, encoded in encoded_blocks:
             tally.empty += encoded.empty
             tally.broken += len(encoded.broken)
             tally.first_broken = tally.first_broken or next(iter(encoded.broken), "")
@@ -215,6 +216,7 @@ def _write(
             meter.update(place.done, int(tally.bytes.sum()) + long.bytes, documents, tally.tokens)
         tally.shards = writer.finish()
     finally:
+        encoded_blocks.close()  # its workers end now, and not when somebody forgets the error
         writer.close()
     meter.say("looking for duplicates")
     tables = [folder / shard.documents.name for shard in tally.shards]
