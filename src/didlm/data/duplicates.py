@@ -32,8 +32,18 @@ def _count_different(tables: Sequence[Path], low: int, high: int) -> int:
     for hashes in _hashes(tables):
         held.append(hashes[(hashes >= np.uint64(low)) & (hashes <= np.uint64(high))])
         if sum(map(len, held[1:])) > AT_ONCE:  # one text, over and over
-            held = [np.unique(np.concatenate(held))]
-    return len(np.unique(np.concatenate(held)))
+            held = [_different(held)]
+    return len(_different(held))
+
+
+def _different(parts: list[np.ndarray]) -> np.ndarray:
+    """Each hash once. Sorted in place: np.unique would take several times the memory."""
+    hashes = np.concatenate(parts)
+    parts.clear()
+    hashes.sort()
+    new = np.ones(len(hashes), np.bool_)
+    np.not_equal(hashes[1:], hashes[:-1], out=new[1:])
+    return hashes[new]
 
 
 def _hashes(tables: Sequence[Path]) -> Iterator[np.ndarray]:
