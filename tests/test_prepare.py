@@ -246,6 +246,7 @@ def test_duplicates_are_counted_in_any_number_of_passes(tmp_path_factory, number
     tables = [folder / f"{name}.npy" for name in range(len(parts))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates, "AT_ONCE", at_once)
+        patch.setattr(duplicates, "_ROWS", 2)
         found = duplicates.count_duplicates(tables, len(spread))
     assert found == len(spread) - len(set(spread))
 

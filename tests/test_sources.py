@@ -80,6 +80,8 @@ def test_what_leads_nowhere_is_refused(texts) -> None:
             find_sources([name])
     with refused("there is nothing to prepare"):
         find_sources([])
+    with refused("expected a list of sources, got one, 'b.txt'; put it into a list"):
+        find_sources("b.txt")
 
 
 def test_a_store_is_no_text(texts) -> None:

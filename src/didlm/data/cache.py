@@ -56,7 +56,7 @@ def cached_store(
     Raises:
         ValueError: in one sentence, if the text cannot be read or the store not be written.
     """
-    found = find_sources(list(sources))
+    found = find_sources(sources)
     learning = [tokenizer.fingerprint()] if tokenizer else [vocabulary, held_out]
     key = [FORMAT, [_identity(s) for s in found], learning, column, separator, skip_broken]
     out = cache_folder() / f"{_stem(found[0])}-{_digest(key)}"

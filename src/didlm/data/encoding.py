@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class Encoder:
 
 def encode_blocks(
     blocks: Iterable[tuple[Tag, Block]], encoder: Encoder, workers: int
-) -> Iterator[tuple[Tag, Encoded]]:
+) -> Generator[tuple[Tag, Encoded], None, None]:
     """The tokens of blocks, in their order, with the tags they came with.
 
     Args:

@@ -2,14 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-import didlm
 from didlm.data.blocks import Block, Piece
 from didlm.data.building import new_folder, write_json
 from didlm.data.duplicates import count_duplicates
@@ -21,7 +18,8 @@ from didlm.data.reading import file_blocks
 from didlm.data.records import Format
 from didlm.data.shards import ShardWriter
 from didlm.data.sources import Source, find_sources
-from didlm.data.store import FORMAT, Counts, Lengths, Manifest, Origin, Store
+from didlm.data.store import Manifest, Store
+from didlm.data.tally import Tally
 from didlm.data.tokenizer import Tokenizer
 
 _WORTH_A_WORKER = 1 << 22  # bytes of a source; less is done before a process has started
@@ -62,7 +60,7 @@ def prepare_store(
         ValueError: in one sentence, if the text cannot be read or the store not be written.
     """
     form = Format(column, separator)
-    found = find_sources(list(sources))
+    found = find_sources(sources)
     if not 0 <= held_out < 1:
         raise ValueError(f"the share held out must be at least 0 and below 1: got {held_out}")
     if workers is not None and workers < 0:
@@ -129,77 +127,15 @@ class _Place:
     hash: int | None  # of the document that ends with this piece
 
 
-@dataclass
-class _Tally:
-    """What has been written so far."""
-
-    sources: int
-    documents: np.ndarray = field(init=False)  # [sources], as the two that follow
-    token_counts: np.ndarray = field(init=False)
-    bytes: np.ndarray = field(init=False)
-    histogram: np.ndarray = field(default_factory=lambda: np.zeros(64, np.int64))
-    empty: int = 0
-    broken: int = 0
-    first_broken: str = ""
-    inexact: int = 0
-    longest: int = 0
-    duplicates: int = 0
-    shards: list[Any] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.documents, self.token_counts, self.bytes = np.zeros((3, self.sources), np.int64)
-
-    @property
-    def tokens(self) -> int:
-        return int(self.token_counts.sum())
-
-    def add(self, source: int, lengths: np.ndarray, text: int) -> None:
-        if len(lengths):
-            self.documents[source] += len(lengths)
-            self.token_counts[source] += lengths.sum()
-            self.bytes[source] += text
-            self.longest = max(self.longest, int(lengths.max()))
-            # frexp gives the number of binary digits: 1 for 1, 2 for 2 and 3, 3 for 4 to 7
-            self.histogram += np.bincount(np.frexp(lengths)[1] - 1, minlength=64)
-
-    def manifest(
-        self, tokenizer: Tokenizer, options: dict[str, Any], found: list[Source]
-    ) -> Manifest:
-        documents = int(self.documents.sum())
-        filled = int(np.flatnonzero(self.histogram)[-1]) + 1
-        per_source = zip(found, self.documents, self.token_counts, self.bytes, strict=True)
-        return Manifest(
-            format=FORMAT,
-            didlm=didlm.__version__,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            options=options,
-            tokenizer=tokenizer.fingerprint(),
-            vocabulary=tokenizer.vocabulary,
-            counts=Counts(
-                documents=documents,
-                tokens=self.tokens,
-                bytes=int(self.bytes.sum()),
-                empty=self.empty,
-                broken=self.broken,
-                duplicates=self.duplicates,
-                inexact=self.inexact,
-            ),
-            lengths=Lengths(
-                self.tokens / documents, self.longest, self.histogram[:filled].tolist()
-            ),
-            sources=[Origin(s.name, s.weight, int(d), int(t), int(b)) for s, d, t, b in per_source],
-            shards=self.shards,
-        )
-
-
 def _write(
     found: list[Source], encoder: Encoder, workers: int, folder: Path, meter: Meter
-) -> _Tally:
-    tally = _Tally(len(found))
+) -> Tally:
+    tally = Tally(len(found))
     writer = ShardWriter(folder, encoder.dtype)
     long = _LongDocument()
+    encoded_blocks = encode_blocks(_blocks(found, encoder.form), encoder, workers)
     try:
-        for place, encoded in encode_blocks(_blocks(found, encoder.form), encoder, workers):
+        for place, encoded in encoded_blocks:
             tally.empty += encoded.empty
             tally.broken += len(encoded.broken)
             tally.first_broken = tally.first_broken or next(iter(encoded.broken), "")
@@ -215,6 +151,7 @@ def _write(
             meter.update(place.done, int(tally.bytes.sum()) + long.bytes, documents, tally.tokens)
         tally.shards = writer.finish()
     finally:
+        encoded_blocks.close()  # its workers end now, and not when somebody forgets the error
         writer.close()
     meter.say("looking for duplicates")
     tables = [folder / shard.documents.name for shard in tally.shards]
@@ -229,7 +166,7 @@ class _LongDocument:
     bytes: int = 0
     inexact: bool = False
 
-    def add(self, place: _Place, encoded: Encoded, writer: ShardWriter, tally: _Tally) -> None:
+    def add(self, place: _Place, encoded: Encoded, writer: ShardWriter, tally: Tally) -> None:
         writer.add_piece(encoded.tokens)
         self.bytes += encoded.bytes
         self.inexact |= bool(encoded.inexact)

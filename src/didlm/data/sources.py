@@ -4,6 +4,7 @@ import glob
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ class Source:
     dataset: Dataset | None = None
 
 
-def find_sources(names: list[str]) -> list[Source]:
+def find_sources(names: Sequence[str]) -> list[Source]:
     """The sources of names such as PATH, PATH:WEIGHT or hf:NAME@CONFIG#SPLIT:WEIGHT.
 
     A path is a file, a folder, of which all files that can be read are taken, or a glob. One that
@@ -41,6 +42,8 @@ def find_sources(names: list[str]) -> list[Source]:
     Raises:
         ValueError: if a name leads nowhere, to files that cannot be read, or a weight is no weight.
     """
+    if isinstance(names, str):
+        raise ValueError(f"expected a list of sources, got one, '{names}'; put it into a list")
     if not names:
         raise ValueError("there is nothing to prepare: give a file, a folder, a glob or hf:NAME")
     return [_source(name) for name in names]
