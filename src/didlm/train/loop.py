@@ -78,7 +78,7 @@ class _Run:
         torch.manual_seed(settings.seed)
         if not world.first:
             world.wait()  # the first prepares what the others then find
-        self.prepared = prepare(settings)
+        self.prepared = prepare(settings, show=world.first)
         if world.first:
             world.wait()
         network = make_network(settings, self.prepared).to(world.device)

@@ -1,7 +1,6 @@
 """From a path to tensors: documents, tokenizer, corpora and method of a training run."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -51,8 +50,12 @@ class _Texts:
     notes: list[str]
 
 
-def prepare(settings: Settings, say: Callable[[str], None] | None = None) -> Prepared:
+def prepare(settings: Settings, show: bool = False) -> Prepared:
     """Read, split and tokenize the data; from a store nothing but tables is read.
+
+    Args:
+        settings: of the run.
+        show: whether to show on stderr how far it is.
 
     Raises:
         ValueError: in one sentence, if the data cannot be used.
@@ -63,11 +66,8 @@ def prepare(settings: Settings, say: Callable[[str], None] | None = None) -> Pre
             f"the model {settings.init} is of the method '{start.method.name}' and cannot go on "
             f"as '{settings.method}': name its own with --method"
         )
-    texts = (
-        _stored(settings, _tokenizer(settings, start))
-        if settings.data
-        else _embedded(settings, start)
-    )
+    named = _tokenizer(settings, start)
+    texts = _stored(settings, named, show) if settings.data else _embedded(settings, named)
     tokenizer = texts.tokenizer
     method = find_method(settings.method).build(tokenizer, **_options(settings))
     longest = method.length or settings.max_length
@@ -111,12 +111,12 @@ def _tokenizer(settings: Settings, start: Model | None) -> Tokenizer | None:
     return start.tokenizer
 
 
-def _embedded(settings: Settings, start: Model | None) -> _Texts:
+def _embedded(settings: Settings, tokenizer: Tokenizer | None) -> _Texts:
     if settings.valid != Settings.valid:
         raise ValueError("valid goes with data: the embedded stories have a validation set")
     train = stories.training_stories(EMBEDDED_STORIES, settings.seed)
     valid = stories.validation_stories(settings.valid_documents)
-    tokenizer = _tokenizer(settings, start) or Tokenizer.train_bpe(train, settings.vocabulary)
+    tokenizer = tokenizer or Tokenizer.train_bpe(train, settings.vocabulary)
     separator = tokenizer.separator
     what = f"embedded stories {EMBEDDED_STORIES} {settings.seed} {tokenizer.fingerprint()}"
     return _Texts(
@@ -130,13 +130,13 @@ def _embedded(settings: Settings, start: Model | None) -> _Texts:
     )
 
 
-def _stored(settings: Settings, tokenizer: Tokenizer | None) -> _Texts:
+def _stored(settings: Settings, tokenizer: Tokenizer | None, show: bool) -> _Texts:
     """The documents of a store, or of text that is made into one."""
     fraction = _fraction(settings.valid)
-    store = _store(settings.data, settings, tokenizer, fraction or 0.0)
+    store = _store(settings.data, settings, tokenizer, fraction or 0.0, show)
     documents, notes = Documents.of_store(store), store_notes(store)
     if fraction is None:
-        other = _store(settings.valid, settings, store.tokenizer, 0.0)
+        other = _store(settings.valid, settings, store.tokenizer, 0.0, show)
         train, valid = documents, Documents.of_store(other)
         fingerprint = store.manifest.fingerprint + other.manifest.fingerprint
         lossless = store.manifest.lossless and other.manifest.lossless
@@ -160,7 +160,9 @@ def _fraction(valid: str) -> float | None:
     return fraction
 
 
-def _store(data: str, settings: Settings, tokenizer: Tokenizer | None, held_out: float) -> Store:
+def _store(
+    data: str, settings: Settings, tokenizer: Tokenizer | None, held_out: float, show: bool
+) -> Store:
     """The store that is named, or that of the text that is.
 
     Raises:
@@ -174,6 +176,7 @@ def _store(data: str, settings: Settings, tokenizer: Tokenizer | None, held_out:
             column=settings.column,
             separator=settings.separator,
             held_out=held_out,
+            progress=show,
         )
     store = Store.open(Path(data))
     if tokenizer is not None:
