@@ -123,7 +123,7 @@ class _Run:
             self.state.restore(found, self.world)
             if self.world.first:
                 cut_metrics(self.folder, found.step)
-                record_resumption(self.folder, found.step, self.world.size)
+                record_resumption(self.folder, self.settings, found.step, self.world.size)
             reporter.say(f"resumed at step {found.step}")
         reporter.open(self.state.progress.step)
         for note in self.prepared.notes:

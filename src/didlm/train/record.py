@@ -78,10 +78,11 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
     write_text(folder / "run.json", json.dumps(run, indent=2) + "\n")
 
 
-def record_resumption(folder: Path, step: int, processes: int) -> None:
-    """Add to run.json that the run went on, from where and where."""
+def record_resumption(folder: Path, settings: Settings, step: int, processes: int) -> None:
+    """Add to run.json that the run went on, with what settings now, from where and where."""
     file = folder / "run.json"
     run = json.loads(file.read_text(encoding="utf-8"))
+    run["settings"] = asdict(settings)
     run.setdefault("resumed", []).append(
         {
             "step": step,
