@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from didlm.data.documents import read_documents, split_by_hash
+from didlm.text.documents import read_documents, split_by_hash
 
 SEPARATOR = "<|endoftext|>"
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from didlm.data.prepare import prepare_store
 from didlm.pretrained import Model
+from didlm.store.prepare import prepare_store
 from didlm.train.checkpoint import find_checkpoint
 from didlm.train.loop import train
 from didlm.train.settings import Settings
@@ -438,3 +438,17 @@ def test_weights_hold_still_where_embeddings_are_frozen(store, whole, tmp_path) 
     same = {name for name, value in before.items() if torch.equal(value, after[name])}
     assert same == {"token_embedding.weight", "token_head"}
     assert math.isfinite(losses(tmp_path / "run")[-1])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("distribution", ["ddp", "fsdp"])
+def test_a_run_on_a_gpu_goes_on(store, tmp_path, distribution) -> None:
+    """Sums on a GPU come in any order, so the weights are the same up to rounding only."""
+    changes = PLAIN | {"device": "cuda", "precision": "bf16", "distribution": distribution}
+    train(settings(store, **changes), tmp_path / "whole")
+    train(settings(store, **changes | {"steps": 3}), tmp_path / "parts")
+    train(settings(store, **changes), tmp_path / "parts", resume=True)
+    assert resumptions(tmp_path / "parts") == [3]
+    np.testing.assert_allclose(losses(tmp_path / "parts"), losses(tmp_path / "whole"), rtol=1e-3)
+    assert Model.from_pretrained(tmp_path / "parts", "cuda").generate(steps=2)

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from didlm.files import write_text
+from didlm.files import check_folder, write_text
 
 
 def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path) -> None:
@@ -50,3 +50,11 @@ def test_what_fails_leaves_nothing_behind(tmp_path, monkeypatch) -> None:
         write_text(tmp_path / "file", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "old"
+
+
+def test_folders_that_cannot_be_made_are_refused_before_the_work(tmp_path) -> None:
+    check_folder(tmp_path / "a" / "b")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match=r"cannot make the folder .*: .*file is a file"):
+        check_folder(tmp_path / "file" / "below")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]

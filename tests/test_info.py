@@ -4,13 +4,13 @@ import re
 import pytest
 import torch
 
-from didlm.data.prepare import prepare_store
 from didlm.data.tokenizer import Tokenizer
 from didlm.info import describe, in_words
 from didlm.methods.did import DID
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
 from didlm.pretrained import Model
+from didlm.store.prepare import prepare_store
 
 BPE = Tokenizer.train_bpe(["One day.", "two"], 270)
 

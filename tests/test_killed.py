@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from didlm.data import stories
-from didlm.data.store import Store
 from didlm.data.tokenizer import Tokenizer
+from didlm.store.format import Store
 
 STORIES = stories.training_stories(500, 0)
 LINUX = Path("/proc/self/stat").exists()

@@ -19,13 +19,15 @@ from hypothesis import given as forall
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from didlm.data import building, duplicates, learning, opening, reading, shards, stories
-from didlm.data.cache import cached_store
-from didlm.data.documents import read_documents, split_by_hash
-from didlm.data.hashing import document_hash, is_held_out
-from didlm.data.prepare import prepare_store
-from didlm.data.store import Store
+from didlm.data import stories
 from didlm.data.tokenizer import Tokenizer
+from didlm.store import building, duplicates, learning, shards
+from didlm.store.cache import cached_store
+from didlm.store.format import Store
+from didlm.store.prepare import prepare_store
+from didlm.text import opening, reading
+from didlm.text.documents import read_documents, split_by_hash
+from didlm.text.hashing import document_hash, is_held_out
 
 SEPARATOR = "<|endoftext|>"
 STORIES = stories.training_stories(300, 0)
@@ -215,7 +217,7 @@ def test_workers_say_what_is_broken_first(much, tmp_path, monkeypatch) -> None:
 
 
 def test_workers_do_without_torch() -> None:
-    program = "import sys, didlm.data.encoding; print({'torch', 'numba'} & set(sys.modules))"
+    program = "import sys, didlm.store.encoding; print({'torch', 'numba'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout == "set()\n"
 
@@ -478,7 +480,7 @@ def test_raw_text_is_prepared_once(tmp_path, monkeypatch) -> None:
 
 
 def test_the_cache_is_where_the_user_wants_it(tmp_path, monkeypatch) -> None:
-    from didlm.data.cache import cache_folder
+    from didlm.store.cache import cache_folder
 
     monkeypatch.delenv("DIDLM_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -493,7 +495,8 @@ def test_progress_is_lines_or_a_bar(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(opening, "CHUNK", 10_000)
     prepare_store([str(path)], tmp_path / "s", tokenizer=BPE)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("didlm.data.progress.PLAIN_EVERY", 0)
+    monkeypatch.setattr("didlm.store.progress.PLAIN_EVERY", 0)
+    monkeypatch.setattr("didlm.store.progress.WORTH_A_LINE", 0)
     prepare_store([str(path)], tmp_path / "t", vocabulary=300, progress=True)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "learning a tokenizer of 300 ids"

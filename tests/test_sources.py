@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from didlm.data.sources import Dataset, find_sources
+from didlm.text.sources import Dataset, find_sources
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from didlm.data import shards
-from didlm.data.prepare import prepare_store
-from didlm.data.store import DOCUMENT, Store, is_store
 from didlm.data.tokenizer import Tokenizer
+from didlm.store import shards
+from didlm.store.format import DOCUMENT, Store, is_store
+from didlm.store.prepare import prepare_store
 
 TEXTS = ["One day.", "the dog ran far away and hid", "x", "a b c d e f g h"]
 BPE = Tokenizer.train_bpe(TEXTS, 300)

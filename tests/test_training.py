@@ -10,7 +10,6 @@ import torch
 
 import didlm
 from didlm.data.corpus import Corpus
-from didlm.data.documents import read_documents
 from didlm.data.loader import budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
@@ -19,6 +18,7 @@ from didlm.methods.registry import OURS
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
 from didlm.pretrained import FORMAT, Model, load
+from didlm.text.documents import read_documents
 from didlm.train import state
 from didlm.train.loop import TrainingStopped, train
 from didlm.train.optimiser import MovingAverage, learning_rate_factor

@@ -167,7 +167,7 @@ def prepare(
     ] = False,
 ) -> None:
     """Make a token store of text, to train on."""
-    from didlm.data.command import prepare_for_user
+    from didlm.store.command import prepare_for_user
 
     prepare_for_user(
         sources, out, tokenizer, vocabulary, column, separator, held_out, workers, skip_broken

@@ -37,6 +37,19 @@ def _umask() -> int:
     return mask
 
 
+def check_folder(path: Path) -> None:
+    """Refuse a folder that cannot be made, before any work is done for it.
+
+    Raises:
+        ValueError: if one of its parents is a file, or must not be written into.
+    """
+    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not there.is_dir():
+        raise ValueError(f"cannot make the folder {path}: {there} is a file")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"cannot write in the folder {path}: {there} must not be written into")
+
+
 def check_place(path: Path) -> None:
     """Refuse a place where no file can be written.
 

@@ -5,8 +5,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from didlm.data.sources import is_store
-from didlm.data.store import Manifest, Store
+from didlm.store.format import Manifest, Store
+from didlm.text.sources import is_store
 
 _BAR = 30  # characters of the longest bar
 

@@ -17,12 +17,12 @@ from didlm.compare.gather import Entry, Plan, Run, gather, of_data
 from didlm.compare.plots import draw_all
 from didlm.compare.report import page
 from didlm.compare.tables import Table, all_tables
-from didlm.data.documents import read_documents
 from didlm.evaluate.judge import Judge, find_judge
 from didlm.evaluate.quality import data_lengths
 from didlm.files import write_text
 from didlm.locate import locate
 from didlm.pretrained import Model, load
+from didlm.text.documents import read_documents
 
 NOTES = [
     "A bound is an upper bound on what the exact figure would be; only methods marked exact know "

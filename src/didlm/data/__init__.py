@@ -1,1 +1,1 @@
-"""Text in: documents, tokenizers, the embedded stories, and the loader."""
+"""From token ids to batches: tokenizers, corpora, the loader; and the embedded stories."""

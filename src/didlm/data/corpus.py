@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from didlm._inputs import FloatArray, IntArray, Integers, token_ids
-from didlm.data.store import DOCUMENT, Store
+from didlm.store.format import DOCUMENT, Store
 
 SEPARATORS = -1  # the shard that holds nothing else
 

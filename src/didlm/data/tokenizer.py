@@ -12,8 +12,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from didlm._inputs import BoolArray, IntArray, Integers, integers
-from didlm.data.documents import read_text
 from didlm.files import write_text
+from didlm.text.documents import read_text
 
 BOS = "<|bos|>"
 # The first of these that a vocabulary has is its BOS, or its separator between documents.

@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from didlm.data.documents import read_documents, read_pairs
 from didlm.evaluate.bound import byte_label
 from didlm.evaluate.judge import find_judge
 from didlm.evaluate.likelihood import Likelihood, evaluate
@@ -16,6 +15,7 @@ from didlm.evaluate.quality import Quality, data_lengths, measure
 from didlm.evaluate.samples import write_samples
 from didlm.files import check_place, write_text
 from didlm.pretrained import load
+from didlm.text.documents import read_documents, read_pairs
 
 
 def evaluate_for_user(

@@ -13,6 +13,7 @@ import torch
 
 from didlm.data.batch import Batch
 from didlm.data.loader import Loader, Share, budget_for
+from didlm.files import check_folder
 from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
@@ -69,6 +70,7 @@ class _Run:
 
     def __init__(self, settings: Settings, folder: Path, resume: bool, world: World) -> None:
         self.folder, self.world = folder, world
+        check_folder(folder)
         self.begun = _begun_before(folder, settings, resume)
         if settings.batch % (world.size * settings.accumulate):
             raise ValueError(

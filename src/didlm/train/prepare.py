@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from didlm.data import stories
-from didlm.data.cache import cached_store
 from didlm.data.corpus import Corpus, Documents
-from didlm.data.store import Store, is_store
 from didlm.data.tokenizer import Tokenizer
 from didlm.methods.method import Method
 from didlm.methods.registry import find_method
 from didlm.pretrained import Model
+from didlm.store.cache import cached_store
+from didlm.store.format import Store, is_store
 from didlm.train.settings import Settings
 
 EMBEDDED_STORIES = 20_000

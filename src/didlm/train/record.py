@@ -36,8 +36,8 @@ TAGS = {
     "ilm": ("insertion",),
 }
 ASKED_FOR = {"method", "preset", "steps", "batch", "optimiser", "learning_rate", "schedule", "seed"}
-NOT_TOLD = MAY_CHANGE | {"data", "valid"}  # about the machine, or told elsewhere
-FILES = {"tokenizer", "init"}
+NOT_TOLD = MAY_CHANGE | {"data"}  # about the machine, or told elsewhere
+FILES = {"valid", "tokenizer", "init"}
 LIMITS = (
     "The model knows its training data and nothing else. It writes text that looks like them, true "
     "or not, with whatever faults and biases they have; nothing was done to make it safe or "

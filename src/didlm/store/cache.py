@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from didlm.data.prepare import prepare_store
-from didlm.data.sources import Source, find_sources
-from didlm.data.store import FORMAT, Store
 from didlm.data.tokenizer import Tokenizer
+from didlm.store.format import FORMAT, Store
+from didlm.store.prepare import prepare_store
+from didlm.text.sources import Source, find_sources
 
 
 def cache_folder() -> Path:

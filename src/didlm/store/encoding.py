@@ -1,23 +1,21 @@
 """From a block to tokens: what each worker does, in processes of their own or in this one."""
 
 import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain
-from multiprocessing import connection, get_context, parent_process
 from typing import Any, TypeVar
 
 import numpy as np
 
-from didlm.data.blocks import Block, Piece, parse
-from didlm.data.hashing import document_hash
-from didlm.data.records import Format
 from didlm.data.tokenizer import Tokenizer
+from didlm.text.blocks import Block, Piece, parse
+from didlm.text.hashing import document_hash
+from didlm.text.records import Format
+from didlm.workers import start_workers
 
 Tag = TypeVar("Tag")
 
@@ -101,7 +99,7 @@ def encode_blocks(
         for tag, block in blocks:
             yield tag, encoder(block)
         return
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (encoder,))
+    pool = start_workers(workers, _start_worker, encoder)
     try:
         yield from _in_order(iter(blocks), pool, _AHEAD * workers)
     except BrokenProcessPool:
@@ -145,16 +143,6 @@ def _start_worker(encoder: Encoder) -> None:
     # There is a worker for every core; the library's threads would only be in their way.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Let no worker outlive a process that was killed."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
 
 
 def _work(block: Block) -> Encoded:

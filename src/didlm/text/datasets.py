@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from didlm.data.blocks import Rows
-from didlm.data.reading import row_blocks
-from didlm.data.records import Format
-from didlm.data.sources import Dataset
+from didlm.text.blocks import Rows
+from didlm.text.reading import row_blocks
+from didlm.text.records import Format
+from didlm.text.sources import Dataset
 
 
 def dataset_blocks(name: str, dataset: Dataset, form: Format) -> Iterator[Rows]:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from didlm.data.blocks import Block, Piece, parse
-from didlm.data.hashing import document_hash, is_held_out
-from didlm.data.hub import dataset_blocks
-from didlm.data.reading import file_blocks
-from didlm.data.records import Format
-from didlm.data.sources import Source
 from didlm.data.tokenizer import Tokenizer
+from didlm.text.blocks import Block, Piece, parse
+from didlm.text.datasets import dataset_blocks
+from didlm.text.hashing import document_hash, is_held_out
+from didlm.text.reading import file_blocks
+from didlm.text.records import Format
+from didlm.text.sources import Source
 
 SAMPLE = 1 << 26  # bytes of text to learn from, at most about
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from didlm.data.blocks import Piece, parse
-from didlm.data.hashing import document_hash, is_held_out
-from didlm.data.opening import chunks, decoded
-from didlm.data.reading import file_blocks
-from didlm.data.records import Document, Format
-from didlm.data.sources import files_of
+from didlm.text.blocks import Piece, parse
+from didlm.text.hashing import document_hash, is_held_out
+from didlm.text.opening import chunks, decoded
+from didlm.text.reading import file_blocks
+from didlm.text.records import Document, Format
+from didlm.text.sources import files_of
 
 
 def read_documents(path: Path, separator: str = "<|endoftext|>", column: str = "text") -> list[str]:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 PLAIN_EVERY = 10.0  # seconds between two lines
+WORTH_A_LINE = 1 << 22  # bytes of all sources: with fewer, it is over before one has read it
 
 
 class Meter:
@@ -46,7 +47,7 @@ class Meter:
         """Say what is going on."""
         if self._live and self._task is not None:
             self._live.update(self._task, description=what)
-        elif self._console:
+        elif self._console and (self._total is None or self._total >= WORTH_A_LINE):
             self._console.print(what)
 
     def update(self, done: int, text: int, documents: int, tokens: int) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from didlm.data.opening import decoded
-from didlm.data.records import Document, Format, document_of_line, document_of_record
+from didlm.text.opening import decoded
+from didlm.text.records import Document, Format, document_of_line, document_of_record
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from didlm.data.blocks import Block, Piece
-from didlm.data.building import new_folder, write_json
-from didlm.data.duplicates import count_duplicates
-from didlm.data.encoding import Encoded, Encoder, encode_blocks
-from didlm.data.hub import dataset_blocks
-from didlm.data.learning import learn_tokenizer
-from didlm.data.progress import Meter
-from didlm.data.reading import file_blocks
-from didlm.data.records import Format
-from didlm.data.shards import ShardWriter
-from didlm.data.sources import Source, find_sources
-from didlm.data.store import Manifest, Store
-from didlm.data.tally import Tally
 from didlm.data.tokenizer import Tokenizer
+from didlm.store.building import new_folder, write_json
+from didlm.store.duplicates import count_duplicates
+from didlm.store.encoding import Encoded, Encoder, encode_blocks
+from didlm.store.format import Manifest, Store
+from didlm.store.learning import learn_tokenizer
+from didlm.store.progress import Meter
+from didlm.store.shards import ShardWriter
+from didlm.store.tally import Tally
+from didlm.text.blocks import Block, Piece
+from didlm.text.datasets import dataset_blocks
+from didlm.text.reading import file_blocks
+from didlm.text.records import Format
+from didlm.text.sources import Source, find_sources
 
 _WORTH_A_WORKER = 1 << 22  # bytes of a source; less is done before a process has started
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from didlm.data.blocks import Apart, Block, Lines, Piece, Rows
-from didlm.data.hashing import first_bits
-from didlm.data.opening import WHAT_TO_GIVE, check_file, chunks, kind_of
-from didlm.data.records import Format, check_columns
+from didlm.text.blocks import Apart, Block, Lines, Piece, Rows
+from didlm.text.hashing import first_bits
+from didlm.text.opening import WHAT_TO_GIVE, check_file, chunks, kind_of
+from didlm.text.records import Format, check_columns
 
 BLOCK = 1 << 20  # bytes; at least so many make a block
 LONGEST_WORD = 1 << 24  # bytes; text without whitespace is cut after so many

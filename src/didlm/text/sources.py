@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from didlm.data.opening import WHAT_TO_GIVE, check_file, kind_of
+from didlm.text.opening import WHAT_TO_GIVE, check_file, kind_of
 
 HUB = "hf:"
 _STORE_FILES = ("manifest.json", "tokenizer.json")

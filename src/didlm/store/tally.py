@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 import didlm
-from didlm.data.shards import Shard
-from didlm.data.sources import Source
-from didlm.data.store import FORMAT, Counts, Lengths, Manifest, Origin
 from didlm.data.tokenizer import Tokenizer
+from didlm.store.format import FORMAT, Counts, Lengths, Manifest, Origin
+from didlm.store.shards import Shard
+from didlm.text.sources import Source
 
 
 @dataclass

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from didlm.data.shards import DOCUMENT, ArrayFile, Shard, digest
-from didlm.data.sources import is_store
 from didlm.data.tokenizer import Tokenizer
+from didlm.store.shards import DOCUMENT, ArrayFile, Shard, digest
+from didlm.text.sources import is_store
 
 __all__ = ["DOCUMENT", "FORMAT", "Counts", "Lengths", "Manifest", "Origin", "Store", "is_store"]
 

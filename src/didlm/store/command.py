@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from didlm.data.prepare import prepare_store
-from didlm.data.store import Store
 from didlm.data.tokenizer import Tokenizer
+from didlm.store.format import Store
+from didlm.store.prepare import prepare_store
 
 
 def prepare_for_user(

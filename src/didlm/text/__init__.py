@@ -1,0 +1,1 @@
+"""Text as it comes: files, folders and datasets, read in blocks, into documents."""
