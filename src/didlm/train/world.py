@@ -43,11 +43,11 @@ class World:
             ValueError: if this machine has no such device.
         """
         size, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
-        if size > 1 and device == "cuda":
-            device = f"cuda:{os.environ['LOCAL_RANK']}"
+        together = size > 1 or distribution == "fsdp"  # which a single process can do too
+        if together and device == "cuda":
+            device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
         found = check_device(device)
-        # FSDP2 works on one process too, and is the same then.
-        if size > 1 or distribution == "fsdp":
+        if together:
             backend = "cpu:gloo,cuda:nccl" if found.type == "cuda" else "gloo"
             if found.type == "cuda":
                 torch.cuda.set_device(found)
