@@ -378,6 +378,35 @@ def test_two_processes_learn_what_one_does(store, alone, tmp_path, distribution,
     assert Model.from_pretrained(tmp_path / "run").generate(steps=2)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("distribution", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "did-fixed", "fixed_length": 20},
+        {"method": "radd", "fixed_length": 20},
+        {"method": "ilm"},
+        {"method": "ar"},
+        {"accumulate": 2},
+        {"accumulate": 2, "freeze_embeddings": True},
+        {"checkpointing": True},
+        {"precision": "bf16"},
+    ],
+    ids=str,
+)
+def test_whatever_is_learnt_two_processes_learn_it_too(
+    store, tmp_path, distribution, changes
+) -> None:
+    changes = PLAIN | {"optimiser": "adamw", "steps": 3} | changes
+    train(settings(store, **changes), tmp_path / "alone")
+    both = settings(store, **changes, distribution=distribution)
+    assert run_together(tmp_path, both, tmp_path / "run", 2) == ["trained"] * 2
+    rough = "precision" in changes
+    np.testing.assert_allclose(
+        losses(tmp_path / "run"), losses(tmp_path / "alone"), rtol=3e-2 if rough else 1e-5
+    )
+
+
 @pytest.mark.parametrize(("first", "then"), [("fsdp", "ddp"), ("ddp", "fsdp")])
 def test_a_run_moves_from_two_processes_to_one_and_back(
     store, alone, tmp_path, first, then
@@ -442,10 +471,13 @@ def test_weights_hold_still_where_embeddings_are_frozen(store, whole, tmp_path) 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("distribution", ["ddp", "fsdp"])
-def test_a_run_on_a_gpu_goes_on(store, tmp_path, distribution) -> None:
+@pytest.mark.parametrize(
+    ("distribution", "compiled"), [("ddp", False), ("fsdp", False), ("fsdp", True)]
+)
+def test_a_run_on_a_gpu_goes_on(store, tmp_path, distribution, compiled) -> None:
     """Sums on a GPU come in any order, so the weights are the same up to rounding only."""
-    changes = PLAIN | {"device": "cuda", "precision": "bf16", "distribution": distribution}
+    changes = PLAIN | {"device": "cuda", "precision": "bf16", "compile": compiled}
+    changes |= {"distribution": distribution}
     train(settings(store, **changes), tmp_path / "whole")
     train(settings(store, **changes | {"steps": 3}), tmp_path / "parts")
     train(settings(store, **changes), tmp_path / "parts", resume=True)
