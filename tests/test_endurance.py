@@ -99,29 +99,33 @@ def whole(store, tmp_path_factory) -> Path:
     return folder
 
 
-def kill_often(store: Path, folder: Path, times: int, seed: int) -> None:
+def kill_often(settings: Settings, folder: Path, times: int, seed: int, longest: float) -> None:
     """SIGKILL at random moments, and at last to the end."""
     rng = random.Random(seed)
     for _ in range(times):
-        child = start(folder.parent, run, settings(store), folder)
-        time.sleep(rng.uniform(0.05, 1.2))
+        child = start(folder.parent, run, settings, folder)
+        time.sleep(rng.uniform(0.05, longest))
+        assert child.process.is_alive()
         child.kill()
-    assert start(folder.parent, run, settings(store), folder).end() == "trained"
+    assert start(folder.parent, run, settings, folder).end() == "trained"
 
 
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_were_not(
     store, whole, tmp_path
 ) -> None:
-    kill_often(store, tmp_path / "run", times=3, seed=0)
+    kill_often(settings(store), tmp_path / "run", times=3, seed=0, longest=0.5)
     assert_same_run(whole, tmp_path / "run")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1, 4))
-def test_ten_random_kills(store, whole, tmp_path, seed) -> None:
-    kill_often(store, tmp_path / "run", times=10, seed=seed)
-    assert any(step > 0 for step in resumptions(tmp_path / "run"))
-    assert_same_run(whole, tmp_path / "run")
+def test_ten_random_kills(store, tmp_path) -> None:
+    long = settings(store, steps=300, validate_every=50)
+    train(long, tmp_path / "whole")
+    for seed in range(1, 4):
+        folder = tmp_path / f"run-{seed}"
+        kill_often(long, folder, times=10, seed=seed, longest=1.5)
+        assert any(step > 0 for step in resumptions(folder))
+        assert_same_run(tmp_path / "whole", folder)
 
 
 def test_killed_after_a_checkpoint_it_really_resumes(store, whole, tmp_path) -> None:
