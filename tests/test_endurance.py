@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from didlm.data.tokenizer import Tokenizer
 from didlm.pretrained import Model
 from didlm.store.prepare import prepare_store
 from didlm.train.checkpoint import find_checkpoint
@@ -288,9 +289,10 @@ def test_where_nothing_was_begun_or_saved_a_run_starts_afresh(
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     shutil.rmtree(folder / "checkpoints")
-    train(settings(store), folder, resume=True)
-    assert "there is no checkpoint yet: starting afresh" in capfd.readouterr().err
-    assert_same_run(whole, folder)
+    for begun in (folder, tmp_path / "new"):
+        train(settings(store), begun, resume=True)
+        assert "there is no checkpoint yet: starting afresh" in capfd.readouterr().err
+        assert_same_run(whole, begun)
     train(settings(store), folder, resume=True)
     assert "all of its 24 steps have been taken" in capfd.readouterr().err
 
@@ -333,6 +335,29 @@ def test_a_resumed_run_is_the_same_run(store, short, tmp_path) -> None:
     (folder / "run.json").write_text("{")
     with pytest.raises(ValueError, match="run.json is damaged"):
         train(settings(store), folder, resume=True)
+
+
+def test_another_number_of_threads_is_noted(store, short, tmp_path, capfd) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(short, folder)
+    record = json.loads((folder / "run.json").read_text())
+    record["hardware"]["threads"] = 7
+    (folder / "run.json").write_text(json.dumps(record))
+    train(settings(store, steps=7), folder, resume=True)
+    assert "began with 7 threads and goes on with 1" in capfd.readouterr().err
+
+
+def test_a_store_of_another_tokenizer_is_refused(store, whole, tmp_path) -> None:
+    Tokenizer.train_bpe(["other words", "other words"], 280).save(tmp_path / "other")
+    with pytest.raises(ValueError, match="was prepared with another tokenizer than"):
+        train(settings(store, tokenizer=str(tmp_path / "other")), tmp_path / "run")
+    (tmp_path / "texts.jsonl").write_text('{"text": "red fox"}\n{"text": "blue owl"}\n' * 9)
+    prepare_store([str(tmp_path / "texts.jsonl")], tmp_path / "store", vocabulary=270, workers=0)
+    with pytest.raises(ValueError, match="was prepared with another tokenizer than"):
+        train(settings(tmp_path / "store", init=str(whole)), tmp_path / "run")
+    with pytest.raises(ValueError, match="was prepared with another tokenizer than"):
+        train(settings(store, valid=str(tmp_path / "store")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_checkpoints_come_by_seconds_too_and_old_ones_go(store, tmp_path) -> None:

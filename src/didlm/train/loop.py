@@ -69,7 +69,7 @@ class _Run:
     """One run in one process, from its folder to its last step."""
 
     def __init__(self, settings: Settings, folder: Path, resume: bool, world: World) -> None:
-        self.folder, self.world = folder, world
+        self.folder, self.world, self.resuming = folder, world, resume
         check_folder(folder)
         self.begun = _begun_before(folder, settings, resume)
         if settings.batch % (world.size * settings.accumulate):
@@ -118,7 +118,7 @@ class _Run:
             if self.world.first:
                 cut_metrics(self.folder, 0)
                 record_run(self.folder, self.settings, self.state.network, self.prepared)
-            if self.begun:
+            if self.resuming:
                 reporter.say("there is no checkpoint yet: starting afresh")
         else:
             self._check_same_data()
@@ -127,9 +127,19 @@ class _Run:
                 cut_metrics(self.folder, found.step)
                 record_resumption(self.folder, self.settings, found.step, self.world.size)
             reporter.say(f"resumed at step {found.step}")
+            self._compare_threads(reporter)
         reporter.open(self.state.progress.step)
         for note in self.prepared.notes:
             reporter.say(note)
+
+    def _compare_threads(self, reporter: Reporter) -> None:
+        assert self.begun is not None
+        before, now = self.begun["hardware"]["threads"], torch.get_num_threads()
+        if before != now and self.world.device.type == "cpu":
+            reporter.say(
+                f"the run began with {before} threads and goes on with {now}: it is the same up to "
+                "rounding only"
+            )
 
     def _check_same_data(self) -> None:
         assert self.begun is not None
