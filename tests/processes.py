@@ -76,13 +76,18 @@ def run_on_a_small_disk(settings: Settings, folder: Path, largest: int) -> str:
 
 
 def run_together(here: Path, settings: Settings, folder: Path, processes: int) -> list[str]:
-    """Train with several processes, as torchrun starts them."""
+    """Train with several processes."""
+    return together(here, processes, lambda rank: run(settings, folder))
+
+
+def together(here: Path, processes: int, function: Callable[[int], str]) -> list[str]:
+    """Call a function with its rank in several processes, as torchrun starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
     children = [
-        start(here, run, settings, folder, **meeting, RANK=str(rank), LOCAL_RANK=str(rank))
+        start(here, function, rank, **meeting, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank in range(processes)
     ]
     return [child.end() for child in children]

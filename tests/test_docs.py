@@ -1,11 +1,16 @@
 """The documents keep their promises to the code, and the code its promises to the documents."""
 
 import re
+import shlex
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from didlm.cli import app
+from didlm.train import loop
 
 ROOT = Path(__file__).parents[1]
 CITATION = re.compile(r"Eq\. (\w+(?:-\w+)*)")
@@ -44,6 +49,33 @@ def test_links_between_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
             if "://" not in target:
                 assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def documented_training() -> list[str]:
+    """Every command in the documents that trains, without what stands before it."""
+    commands = []
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for block in re.findall(
+            r"^```(?:sh)?\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            for line in block.replace("\\\n", " ").splitlines():
+                if match := re.search(r"didlm (train .*)", line):
+                    commands.append(match[1])
+    return commands
+
+
+@pytest.mark.parametrize("command", documented_training())
+def test_documented_commands_train(command, tmp_path, monkeypatch) -> None:
+    """As far as the settings: their names, their values, and what goes with what."""
+    arguments = shlex.split(command, comments=True)
+    if "mask-predict" in arguments or set(arguments[1:]) <= {"--out", arguments[2], "--resume"}:
+        return  # a method of another package, or a run that was begun before
+    called = []
+    monkeypatch.setattr(loop, "train", lambda *given: called.append(given))
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.exception
+    assert called
 
 
 def test_the_readme_opens_with_the_two_commands() -> None:

@@ -22,7 +22,7 @@ from didlm.store.prepare import prepare_store
 from didlm.train.checkpoint import find_checkpoint
 from didlm.train.loop import train
 from didlm.train.settings import Settings
-from processes import run, run_on_a_small_disk, run_together, start
+from processes import run, run_on_a_small_disk, run_together, start, together
 
 WORDS = ["red", "blue", "green", "fox", "owl", "runs", "sleeps", "and", "then"]
 TIMINGS = ("tokens_per_second", "waiting", "memory_mib")
@@ -212,7 +212,6 @@ def short(store, tmp_path_factory) -> Path:
     child.kill()
     for extra in sorted((folder / "checkpoints").glob("step-*"))[2:]:
         shutil.rmtree(extra)
-    shutil.rmtree(folder / "checkpoints" / ".x", ignore_errors=True)
     return folder
 
 
@@ -266,6 +265,52 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     assert f"{last.name} is damaged" in said
     assert f"resumed at step {int(before.name.removeprefix('step-'))}" in said
     assert_same_run(whole, folder)
+
+
+def test_a_damaged_checkpoint_does_not_outlive_the_good_ones(store, short, tmp_path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(short, folder)
+    flip(folder / "checkpoints" / "step-00000006" / "__0_0.distcp")
+    few = settings(store, steps=5, keep_checkpoints=1, checkpoint_every=1)
+    assert start(tmp_path, run, few, folder).end() == "trained"
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == ["step-00000005"]
+    assert start(tmp_path, run, settings(store), folder).end() == "trained"
+
+
+def test_two_runs_keep_out_of_each_others_way(store, tmp_path) -> None:
+    folder = tmp_path / "run"
+    child = start(tmp_path, run, settings(store, steps=2000), folder)
+    while not (folder / "metrics.jsonl").exists():
+        time.sleep(0.01)
+    with pytest.raises(ValueError, match="another process is training in"):
+        train(settings(store, steps=2000), folder, resume=True)
+    child.kill()
+
+
+def test_what_is_there_is_not_trained_over(store, whole, tmp_path) -> None:
+    shutil.copytree(store, tmp_path / "store")
+    with pytest.raises(ValueError, match="store holds a token store already"):
+        train(settings(store), tmp_path / "store", resume=True)
+    shutil.copytree(whole, tmp_path / "model")
+    (tmp_path / "model" / "run.json").unlink()
+    with pytest.raises(ValueError, match="model holds a model already"):
+        train(settings(store), tmp_path / "model")
+
+
+def test_a_folder_that_not_all_processes_see_is_refused(store, tmp_path) -> None:
+    """Here by a relative path and different working folders."""
+
+    def elsewhere(rank: int) -> str:
+        place = tmp_path / str(rank)
+        place.mkdir()
+        os.chdir(place)
+        return run(settings(store), Path("run"))
+
+    sentence = (
+        "ValueError: process 1 does not see the folder run of the first: choose one on a disk that "
+        "all share"
+    )
+    assert together(tmp_path, 2, elsewhere) == [sentence] * 2
 
 
 def test_checkpoints_that_are_all_damaged_or_newer_are_not_overwritten(

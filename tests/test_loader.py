@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from didlm.data.batch import Batch, Budget, fill, make_batch
-from didlm.data.corpus import Corpus
+from didlm.data.corpus import Corpus, Documents
 from didlm.data.loader import Loader, Share, budget_for
 from didlm.given import given_prefix, random_given
 from didlm.methods.did import DID
@@ -127,6 +127,19 @@ def test_every_epoch_visits_every_document_once_in_an_order_of_its_own() -> None
     ]
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(len(CORPUS)))
     assert orders[0] != orders[1]
+
+
+def test_an_example_costs_the_same_however_many_texts_there_are() -> None:
+    """Nothing of the size of the corpus is looked at for each of them."""
+
+    class Counted(Documents):
+        @property
+        def lengths(self):
+            raise AssertionError("asked for all lengths")
+
+    corpus = Counted(CORPUS.shards, CORPUS.table)
+    (batches,) = steps(Loader(corpus, METHOD, BUDGET, 40, 0), 1)
+    assert sum(batch.documents for batch in batches) == 40
 
 
 def test_prompts_are_given_and_never_deleted() -> None:

@@ -26,7 +26,7 @@ from didlm.store.cache import cached_store
 from didlm.store.format import Store
 from didlm.store.prepare import prepare_store
 from didlm.text import opening, reading
-from didlm.text.documents import read_documents, split_by_hash
+from didlm.text.documents import read_documents
 from didlm.text.hashing import document_hash, is_held_out
 
 SEPARATOR = "<|endoftext|>"
@@ -397,7 +397,8 @@ def test_impossible_options_are_refused(tmp_path) -> None:
 def test_a_tokenizer_is_learnt_from_what_is_not_held_out(tmp_path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", STORIES)
     store = prepare_store([str(path)], tmp_path / "s", vocabulary=350, held_out=0.3)
-    train, _ = split_by_hash(STORIES, 0.3)
+    hashes = np.array([document_hash(story) for story in STORIES], np.uint64)
+    train = [s for s, out in zip(STORIES, is_held_out(hashes, 0.3), strict=True) if not out]
     assert store.tokenizer.fingerprint() == Tokenizer.train_bpe(train, 350).fingerprint()
     held_out = is_held_out(store.documents()["hash"], 0.3)
     assert ids_in(store)[: len(STORIES)] == ids_of(STORIES, store.tokenizer)

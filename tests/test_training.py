@@ -22,6 +22,7 @@ from didlm.text.documents import read_documents
 from didlm.train import state
 from didlm.train.loop import TrainingStopped, train
 from didlm.train.optimiser import MovingAverage, learning_rate_factor
+from didlm.train.prepare import joined, prepare
 from didlm.train.settings import Settings, recipe
 
 WORDS = ["red", "blue", "green", "fox", "owl", "runs", "sleeps", "and", "then"]
@@ -85,6 +86,32 @@ def test_a_run_leaves_a_model_that_writes_and_a_full_record(corpus_file, tmp_pat
     again = didlm.load(out)
     assert texts(again) == texts(model)
     assert again.length == (16 if method in ("did-fixed", "radd") else None)
+
+
+def test_impossible_splits_are_refused(corpus_file, tmp_path) -> None:
+    for valid in ("0", "1.0", "-0.1", "nan"):
+        with pytest.raises(ValueError, match="must lie between 0 and 1, both excluded: got"):
+            train(quick(corpus_file, valid=valid), tmp_path / "run")
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"text": "a"}\n{"text": "g"}\n{"text": "h"}\n')  # hashes of ca, cd and aa
+    with pytest.raises(ValueError, match="splitting 3 documents at fraction 0.5 leaves none for v"):
+        train(quick(few, valid="0.5"), tmp_path / "run")
+    few.write_text('{"text": "a red fox"}\n')
+    with pytest.raises(ValueError, match="is one document: put '<|endoftext|>' between"):
+        train(quick(few), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_validation_documents_come_from_all_sources(tmp_path) -> None:
+    for name in "ab":
+        rows = [json.dumps({"text": f"{name} {number}"}) + "\n" for number in range(300)]
+        (tmp_path / f"{name},.jsonl").write_text("".join(rows))
+    sources = joined([str(tmp_path / "a,.jsonl") + ":2", str(tmp_path / "b,.jsonl")])
+    prepared = prepare(quick(Path(sources), valid="0.5", valid_documents=40))
+    texts = [prepared.tokenizer.decode(ids) for ids in prepared.valid]
+    assert 10 < sum(text.startswith("a") for text in texts) < 30
+    assert prepared.train.weights is not None
+    assert set(prepared.train.weights.tolist()) == {1.0, 2.0}
 
 
 def test_padding_counts_in_the_cost_but_not_as_tokens(corpus_file, tmp_path) -> None:

@@ -36,9 +36,9 @@ def usage() -> list[str]:
     ]
 
 
-def bare_card(method: str) -> str:
-    """The card of a model of which nothing is known but its method."""
-    said = f"A model of the method `{method}`, saved by didlm {didlm.__version__}."
+def bare_card(method: str, said: str = "") -> str:
+    """The card of a model of which little is known but its method."""
+    said = said or f"A model of the method `{method}`, saved by didlm {didlm.__version__}."
     return "\n".join([*front_matter([method]), "# A didlm model", "", said, "", *usage()])
 
 

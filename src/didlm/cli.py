@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -118,13 +119,14 @@ def train(
     """Train a model on your text, or on the embedded stories."""
     from didlm.train.loop import Interrupted, TrainingStopped
     from didlm.train.loop import train as run
+    from didlm.train.prepare import joined
     from didlm.train.resume import settings_to_go_on
     from didlm.train.settings import Settings
     from didlm.train.settings import recipe as read_recipe
 
     chosen = dict(read_recipe(recipe) if recipe else {})
     named: dict[str, str | int | None] = {"valid": valid, "preset": preset, "init": init}
-    named |= {"data": ",".join(data) if data else None, "checkpoint_every": checkpoint_every}
+    named |= {"data": joined(data) if data else None, "checkpoint_every": checkpoint_every}
     named |= {"method": method, "steps": steps, "seed": seed, "device": device}
     chosen |= {name: v for name, v in named.items() if v is not None}
     for assignment in set_ or []:
@@ -132,6 +134,12 @@ def train(
         if not equals:
             raise ValueError(f"--set takes NAME=VALUE: got '{assignment}'")
         chosen[name.strip()] = value.strip()
+    if resume and not chosen and not (out / "run.json").exists():
+        raise ValueError(f"there is no run in {out}: to begin one, name its data or a recipe")
+    if init and "preset" in chosen:
+        raise ValueError("--preset has no effect with --init: the size is that of the model")
+    if steps is not None and chosen.get("flops"):
+        raise ValueError("--steps has no effect where flops are set: the steps follow from them")
     try:
         run(settings_to_go_on(out, chosen) if resume else Settings().changed(chosen), out, resume)
     except (Interrupted, TrainingStopped) as error:
@@ -465,11 +473,16 @@ def convert(
     convert_for_user(source, kind, tokenizer, out, ema, heads, length)
 
 
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command; bad input ends in one sentence and exit code 2.
 
     DIDLM_DEBUG=1 in the environment shows where the sentence comes from.
     """
+    signal.signal(signal.SIGTERM, _interrupt)  # so that what is half done is cleared away
     try:
         app()
     except (ValueError, OSError) as error:

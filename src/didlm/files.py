@@ -1,7 +1,10 @@
 """Writing files whole or not at all."""
 
+import contextlib
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -48,6 +51,36 @@ def check_folder(path: Path) -> None:
         raise ValueError(f"cannot make the folder {path}: {there} is a file")
     if not os.access(there, os.W_OK):
         raise ValueError(f"cannot write in the folder {path}: {there} must not be written into")
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that holds a run, a model or a token store.
+
+    Raises:
+        ValueError: naming what it holds.
+    """
+    held = {"run.json": "a run", "config.json": "a model", "manifest.json": "a token store"}
+    for name, what in held.items():
+        if (folder / name).exists():
+            raise ValueError(f"{folder} holds {what} already: choose another folder for this one")
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[Path]:
+    """Keep other processes out of a folder as long as this one lives; yields the lock file.
+
+    Raises:
+        ValueError: if another process is there.
+    """
+    lock = folder / ".lock"
+    with lock.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another process is training in {folder}: wait until it has ended"
+            ) from None
+        yield lock
 
 
 def check_place(path: Path) -> None:

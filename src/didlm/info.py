@@ -112,7 +112,7 @@ def _run(folder: Path) -> dict[str, Any]:
         "started": run.get("started"),
         "command": run.get("command"),
         "method": settings.get("method"),
-        "preset": settings.get("preset"),
+        "size": f"from {settings['init']}" if settings.get("init") else settings.get("preset"),
         "data": settings.get("data") or "the embedded stories",
         "training_documents": data.get("training_documents"),
         "training_tokens": data.get("training_tokens"),
@@ -132,7 +132,7 @@ def _run_rows(run: dict[str, Any]) -> dict[str, str]:
     documents, tokens = run["training_documents"], run["training_tokens"]
     amount = f": {documents:,} documents, {tokens:,} tokens" if documents and tokens else ""
     return {
-        "method": f"{run['method']}, preset {run['preset']}",
+        "method": f"{run['method']}, {run['size']}",
         "data": f"{run['data']}{amount}",
         "step": f"{run['step']:,} of {run['steps']:,}" if run["steps"] else f"{run['step']:,}",
         "validation": figures,

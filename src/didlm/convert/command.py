@@ -4,10 +4,12 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
+from didlm.card import bare_card
 from didlm.convert import did, ilm, radd
 from didlm.convert.naming import Wishes
 from didlm.convert.reading import Source, read_source
 from didlm.data.tokenizer import Tokenizer
+from didlm.files import check_folder, check_free
 from didlm.pretrained import Model
 
 KINDS: dict[str, Callable[[Source, Tokenizer, Wishes], Model]] = {
@@ -16,11 +18,10 @@ KINDS: dict[str, Callable[[Source, Tokenizer, Wishes], Model]] = {
     "did": did.convert,
     "did-fixed": did.convert_fixed,
 }
-CARD = """# A didlm model, converted
-
-From `{file}`, of the kind `{kind}`{averaged}. What is equal to the public code and what is not:
-docs/converting.md.
-"""
+SAID = (
+    "Converted from `{file}`, of the kind `{kind}`{averaged}. What is equal to the public code and "
+    "what is not: docs/converting.md of didlm."
+)
 
 
 def convert_weights(
@@ -68,11 +69,12 @@ def convert_for_user(
     length: int | None,
 ) -> None:
     """Convert, write the folder, and say so."""
-    if out.is_file():
-        raise ValueError(f"cannot write a model to {out}: it is a file")
+    check_folder(out)
+    check_free(out)
     model, kind = convert_weights(source, tokenizer, kind, ema, heads, length)
     averaged = ", its moving averages" if ema else ""
-    model.save_pretrained(out, CARD.format(file=source.name, kind=kind, averaged=averaged))
+    said = SAID.format(file=source.name, kind=kind, averaged=averaged)
+    model.save_pretrained(out, bare_card(model.method.name, said))
     config = model.network.config
     size = sum(parameter.numel() for parameter in model.network.parameters())
     print(

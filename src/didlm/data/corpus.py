@@ -7,13 +7,15 @@ text is known to the training process; those who only read them need nothing but
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from didlm._inputs import FloatArray, IntArray, Integers, token_ids
-from didlm.store.format import DOCUMENT, Store
+from didlm.store.format import Store
+from didlm.store.shards import DOCUMENT
 
 SEPARATORS = -1  # the shard that holds nothing else
 
@@ -89,9 +91,9 @@ class Corpus(ABC):
         flat = np.concatenate([np.empty(0, np.int64), *arrays])
         return Documents(Shards([flat], separator), table)
 
+    @abstractmethod
     def __len__(self) -> int:
         """The number of texts."""
-        return len(self.lengths)
 
     def __getitem__(self, number: int) -> IntArray:
         """The ids of one text."""
@@ -166,6 +168,10 @@ class Documents(Corpus):
     def lengths(self) -> IntArray:  # type: ignore[override]
         """Tokens of each document, padding included."""
         return np.maximum(self.table["length"], self.padding)
+
+    def __len__(self) -> int:
+        """The number of documents."""
+        return len(self.table)
 
     def slices(self, number: int) -> list[Slice]:
         """Its stretch of a shard, and what pads it."""
@@ -252,7 +258,11 @@ class Chunks(Corpus):
         """All the same."""
         return np.full(self.count, self.length)
 
-    @property
+    def __len__(self) -> int:
+        """The number of chunks."""
+        return self.count
+
+    @cached_property
     def weights(self) -> FloatArray | None:  # type: ignore[override]
         """Of the document in which each begins."""
         if self.documents.weights is None:

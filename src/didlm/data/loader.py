@@ -96,6 +96,7 @@ class Loader:
         self._share, self._workers = share, workers
         self._seed = seed
         self._maker = Maker(corpus.shards, method, seed)
+        self._texts_per_epoch = corpus.epoch  # asked once: there may be many texts to count
         self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
 
     def __iter__(self) -> Iterator[list[Batch]]:
@@ -116,7 +117,7 @@ class Loader:
 
     def text_of(self, number: int) -> int:
         """Which text an example is made of: every epoch has an order of its own."""
-        epoch, place = divmod(number, self._corpus.epoch)
+        epoch, place = divmod(number, self._texts_per_epoch)
         if self._epoch[0] != epoch:
             # A triple: apart from the seeds of examples, which are pairs.
             rng = np.random.default_rng((self._seed, epoch, 1))

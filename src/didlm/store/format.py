@@ -17,8 +17,6 @@ from didlm.data.tokenizer import Tokenizer
 from didlm.store.shards import DOCUMENT, ArrayFile, Shard, digest
 from didlm.text.sources import is_store
 
-__all__ = ["DOCUMENT", "FORMAT", "Counts", "Lengths", "Manifest", "Origin", "Store", "is_store"]
-
 FORMAT = 1
 
 

@@ -1,12 +1,8 @@
 """Text in: documents from files, split by their hash, or cut into chunks of equal length."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from didlm.text.blocks import Piece, parse
-from didlm.text.hashing import document_hash, is_held_out
 from didlm.text.opening import chunks, decoded
 from didlm.text.reading import file_blocks
 from didlm.text.records import Document, Format
@@ -66,33 +62,3 @@ def read_text(path: Path) -> str:
     """
     content = b"".join(chunk for chunk, _ in chunks(path))
     return decoded(content, path, 0).removeprefix("\ufeff")
-
-
-def split_by_hash(documents: Sequence[str], fraction: float) -> tuple[list[str], list[str]]:
-    """The documents for training and for validation, each in the order they had.
-
-    A stable hash of its text decides about each document, whatever the others are: duplicates fall
-    on one side, and documents that are added later move none of those that were there.
-
-    Args:
-        documents: the texts.
-        fraction: about which share of the distinct texts goes to validation.
-
-    Raises:
-        ValueError: if `fraction` is not between 0 and 1, or one side would be empty.
-    """
-    if not 0 < fraction < 1:
-        raise ValueError(
-            f"the fraction for validation must lie between 0 and 1, both excluded: got {fraction}"
-        )
-    hashes = np.array([document_hash(document) for document in documents], dtype=np.uint64)
-    train: list[str] = []
-    valid: list[str] = []
-    for document, held_out in zip(documents, is_held_out(hashes, fraction), strict=True):
-        (valid if held_out else train).append(document)
-    if not train or not valid:
-        raise ValueError(
-            f"splitting {len(documents)} documents at fraction {fraction} leaves none for "
-            f"{'validation' if train else 'training'}; give more documents or another fraction"
-        )
-    return train, valid

@@ -165,6 +165,13 @@ def _quietly() -> Iterator[None]:
         yield
 
 
+def forget_after(run: Path, step: int) -> None:
+    """Remove the checkpoints after a step: damaged ones, of a future that comes again."""
+    for folder in _all(run):
+        if folder > _place(run, step):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _place(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:08d}"
 

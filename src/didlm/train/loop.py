@@ -2,7 +2,9 @@
 
 import contextlib
 import math
+import secrets
 import time
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,12 +15,18 @@ import torch
 
 from didlm.data.batch import Batch
 from didlm.data.loader import Loader, Share, budget_for
-from didlm.files import check_folder
+from didlm.files import alone_in, check_folder, check_free
 from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
 from didlm.pretrained import DTYPES, Model
-from didlm.train.checkpoint import NotWritten, find_checkpoint, prune, save_checkpoint
+from didlm.train.checkpoint import (
+    NotWritten,
+    find_checkpoint,
+    forget_after,
+    prune,
+    save_checkpoint,
+)
 from didlm.train.meter import Meter
 from didlm.train.optimiser import learning_rate_factor
 from didlm.train.prepare import Prepared, prepare
@@ -91,9 +99,8 @@ class _Run:
 
     def go(self) -> Model:
         """From the last checkpoint, or from nothing, to the end."""
-        if self.world.first:
-            self.folder.mkdir(parents=True, exist_ok=True)
         with (
+            self._folder_of_all(),
             Stopping() as stopping,
             Reporter(self.folder, self.settings.steps, silent=not self.world.first) as reporter,
         ):
@@ -108,13 +115,32 @@ class _Run:
         self.world.wait()
         return Model.from_pretrained(self.folder, self.world.device)
 
+    @contextlib.contextmanager
+    def _folder_of_all(self) -> Iterator[None]:
+        """Keep other runs out of the folder, and make sure that all processes see it.
+
+        Raises:
+            ValueError: if another run is there, or it is not on a disk that all share.
+        """
+        with contextlib.ExitStack() as stack:
+            word = secrets.token_hex(8)
+            if self.world.first:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(alone_in(self.folder)).write_text(word)
+            word = self.world.gather(word)[0]
+            lock = self.folder / ".lock"
+            seen = self.world.gather(lock.exists() and lock.read_text() == word)
+            if not all(seen):
+                raise ValueError(
+                    f"process {seen.index(False)} does not see the folder {self.folder} of the "
+                    "first: choose one on a disk that all share"
+                )
+            yield
+
     def _begin(self, reporter: Reporter) -> None:
         """Restore the last checkpoint, or record that a run begins."""
         found = find_checkpoint(self.folder, reporter.say) if self.begun else None
-        # All processes must go on from the same one.
-        folder = self.world.gather(found.folder if found else None)[0]
-        if found is None or folder != found.folder:
-            assert found is None, "processes found different checkpoints"
+        if found is None:
             if self.world.first:
                 cut_metrics(self.folder, 0)
                 record_run(self.folder, self.settings, self.state.network, self.prepared)
@@ -124,6 +150,7 @@ class _Run:
             self._check_same_data()
             self.state.restore(found, self.world)
             if self.world.first:
+                forget_after(self.folder, found.step)
                 cut_metrics(self.folder, found.step)
                 record_resumption(self.folder, self.settings, found.step, self.world.size)
             reporter.say(f"resumed at step {found.step}")
@@ -172,8 +199,9 @@ class _Run:
             try:
                 batch = next(batches)
             except BrokenProcessPool:
-                # Whoever ends a run may have ended its workers first.
-                if not stopping.wanted:
+                # Whoever ends a run may have ended its workers first. Of several processes the
+                # others may be elsewhere, and saving takes them all.
+                if not stopping.wanted or world.size > 1:
                     raise TrainingStopped(self._last_resort("a loader process has died")) from None
                 self._checkpoint(meter)
                 raise Interrupted(self._farewell()) from None
@@ -190,7 +218,7 @@ class _Run:
                 if progress.best is None:
                     self._save()
                 raise Interrupted(self._farewell())
-            if due or (last and clock.wanted):
+            if due or last:
                 self._checkpoint(meter)
                 clock.restart()
         if progress.best is None:
@@ -347,7 +375,6 @@ class _Clock:
 
     def __init__(self, settings: Settings) -> None:
         self._steps, self._seconds = settings.checkpoint_every, settings.checkpoint_seconds
-        self.wanted = bool(self._steps or self._seconds)
         self.restart()
 
     def restart(self) -> None:
@@ -367,8 +394,7 @@ def _begun_before(folder: Path, settings: Settings, resume: bool) -> dict[str, A
     """
     run = recorded_run(folder)
     if run is None:
-        if (folder / "config.json").exists():
-            raise ValueError(f"{folder} holds a model already: choose another folder for this one")
+        check_free(folder)
         return None
     if not resume:
         raise ValueError(

@@ -1,6 +1,8 @@
 """From a path to tensors: documents, tokenizer, corpora and method of a training run."""
 
 import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -14,7 +16,9 @@ from didlm.methods.method import Method
 from didlm.methods.registry import find_method
 from didlm.pretrained import Model
 from didlm.store.cache import cached_store
-from didlm.store.format import Store, is_store
+from didlm.store.format import Store
+from didlm.text.hashing import is_held_out
+from didlm.text.sources import is_store
 from didlm.train.settings import Settings
 
 EMBEDDED_STORIES = 20_000
@@ -33,6 +37,7 @@ class Prepared:
     lossless: bool  # whether the tokenizer gives the text back exactly
     fingerprint: str  # of documents and tokenizer: a run goes on only with the same
     sources: list[str]  # the names of what was read
+    learnt: bool  # whether the tokenizer was learnt from the data
     notes: list[str]  # what the user ought to know about the data
     start: Model | None = None  # to go on from
 
@@ -47,6 +52,7 @@ class _Texts:
     lossless: bool
     fingerprint: str
     sources: list[str]
+    learnt: bool
     notes: list[str]
 
 
@@ -73,7 +79,9 @@ def prepare(settings: Settings, show: bool = False) -> Prepared:
     longest = method.length or settings.max_length
     notes = list(texts.notes)
     train, cut = _laid_out("training", texts.train, method, settings, longest, notes)
-    valid, _ = _laid_out("validation", texts.valid, method, settings, longest, [])
+    # The first by their hashes, and not by their places: of all sources, and always the same.
+    shuffled = texts.valid.select(np.argsort(texts.valid.table["hash"], kind="stable"))
+    valid, _ = _laid_out("validation", shuffled, method, settings, longest, [])
     valid = valid.first(settings.valid_documents)
     return Prepared(
         train=train,
@@ -89,6 +97,7 @@ def prepare(settings: Settings, show: bool = False) -> Prepared:
         lossless=texts.lossless,
         fingerprint=texts.fingerprint,
         sources=texts.sources,
+        learnt=texts.learnt,
         notes=notes,
         start=start,
     )
@@ -116,6 +125,7 @@ def _embedded(settings: Settings, tokenizer: Tokenizer | None) -> _Texts:
         raise ValueError("valid goes with data: the embedded stories have a validation set")
     train = stories.training_stories(EMBEDDED_STORIES, settings.seed)
     valid = stories.validation_stories(settings.valid_documents)
+    learnt = tokenizer is None
     tokenizer = tokenizer or Tokenizer.train_bpe(train, settings.vocabulary)
     separator = tokenizer.separator
     what = f"embedded stories {EMBEDDED_STORIES} {settings.seed} {tokenizer.fingerprint()}"
@@ -126,6 +136,7 @@ def _embedded(settings: Settings, tokenizer: Tokenizer | None) -> _Texts:
         tokenizer.lossless(valid),
         hashlib.sha256(what.encode()).hexdigest(),
         ["the stories embedded in didlm"],
+        learnt,
         [],
     )
 
@@ -144,7 +155,8 @@ def _stored(settings: Settings, tokenizer: Tokenizer | None, show: bool) -> _Tex
         train, valid = _split(documents, fraction, settings)
         fingerprint, lossless = store.manifest.fingerprint, store.manifest.lossless
     sources = [PurePath(source.name).name or source.name for source in store.manifest.sources]
-    return _Texts(train, valid, store.tokenizer, lossless, fingerprint, sources, notes)
+    learnt = bool(store.manifest.options["learnt"])
+    return _Texts(train, valid, store.tokenizer, lossless, fingerprint, sources, learnt, notes)
 
 
 def _fraction(valid: str) -> float | None:
@@ -168,9 +180,15 @@ def _store(
     Raises:
         ValueError: if it cannot be read, or has another tokenizer.
     """
-    if not is_store(Path(data)):
+    sources = sources_of(data)
+    if not is_store(data):
+        if any(is_store(source) for source in sources):
+            raise ValueError(
+                f"{data} has a token store among other data, which cannot be mixed any more: "
+                "prepare all of the text together"
+            )
         return cached_store(
-            sources_of(data),
+            sources,
             tokenizer=tokenizer,
             vocabulary=settings.vocabulary,
             column=settings.column,
@@ -184,9 +202,16 @@ def _store(
     return store
 
 
+def joined(sources: Sequence[str]) -> str:
+    """Sources as one setting: commas between them, and a backslash before those of a name."""
+    return ",".join(source.replace(",", "\\,") for source in sources)
+
+
 def sources_of(data: str) -> list[str]:
-    """The sources that a setting names, with commas between them if there are several."""
-    return [data] if Path(data).exists() else [part.strip() for part in data.split(",")]
+    """The sources that such a setting names."""
+    if Path(data).exists():
+        return [data]
+    return [part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", data)]
 
 
 def store_notes(store: Store) -> list[str]:
@@ -216,8 +241,7 @@ def _split(
             f"{settings.data} is one document: put '{settings.separator}' between documents, name "
             "validation documents with --valid, or cut it into chunks with --method did-fixed"
         )
-    # 53 bits are what a float holds exactly.
-    held_out = (documents.table["hash"] >> np.uint64(11)) / 2**53 < fraction
+    held_out = is_held_out(documents.table["hash"], fraction)
     if held_out.all() or not held_out.any():
         raise ValueError(
             f"splitting {len(documents)} documents at fraction {fraction} leaves none for "

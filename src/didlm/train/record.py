@@ -50,7 +50,7 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
     (folder / "samples").mkdir(exist_ok=True)
     run = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([_program(), *sys.argv[1:]]),
         "settings": asdict(settings),
         "parameters": sum(p.numel() for p in network.parameters()),
         "data": {
@@ -140,7 +140,7 @@ def _table(title: str, rows: dict[str, str]) -> list[str]:
 
 
 def _data(settings: Settings, prepared: Prepared) -> dict[str, str]:
-    tokenizer = "byte-level BPE of the data"
+    tokenizer = "byte-level BPE of the data" if prepared.learnt else "that of the token store"
     if settings.init or settings.tokenizer:
         tokenizer = _name(settings.init or settings.tokenizer)
     back = "gives" if prepared.lossless else "does not give"
@@ -189,6 +189,8 @@ def _settings(settings: Settings) -> list[str]:
         value = getattr(settings, field.name)
         if field.name in FILES:
             value = _name(value)
+        if field.name == "preset" and settings.init:
+            continue
         if field.name in ASKED_FOR or (value != field.default and field.name not in NOT_TOLD):
             lines.append(f"{field.name} = {value!r}")
     return lines
@@ -196,6 +198,11 @@ def _settings(settings: Settings) -> list[str]:
 
 def _name(path: str) -> str:
     return PurePath(path).name or path
+
+
+def _program() -> str:
+    name = Path(sys.argv[0]).name
+    return "didlm" if name == "__main__.py" else name  # python -m didlm, as torchrun does
 
 
 def _commit() -> str:

@@ -65,6 +65,8 @@ def settings_to_go_on(folder: Path, changes: Mapping[str, Any]) -> Settings:
             "go on with the version that began the run"
         )
     settings = Settings().changed(run["settings"])
+    if settings.flops and "steps" in changes:
+        raise ValueError("the number of steps of this run follows from its flops: leave out steps")
     changed = settings.changed(changes)
     check_same_run(settings, changed)
     return changed
