@@ -87,6 +87,23 @@ def test_a_store_is_never_half_written(texts, tmp_path) -> None:
     kill_at_random_moments(texts, tmp_path, times=2)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_clears_away_what_is_half_done(texts, tmp_path, number) -> None:
+    # Many words, so that learning a tokenizer takes longer than the test waits.
+    words = (f"{number:x}{'abcdefgh'[number % 8]} " * 3 for number in range(10**6, 10**6 + 200_000))
+    (tmp_path / "a.txt").write_text("<|endoftext|>".join(words))
+    command = [sys.executable, "-c", "from didlm.cli import main; main()", "prepare"]
+    command += [str(tmp_path / "a.txt"), "--out", str(tmp_path / "store")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob(".store*")):
+        time.sleep(0.01)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == "didlm: interrupted"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
 @pytest.mark.long
 def test_a_store_is_never_half_written_at_ten_moments(texts, tmp_path) -> None:
     kill_at_random_moments(texts, tmp_path, times=10)

@@ -474,15 +474,17 @@ def convert(
 
 
 def _interrupt(number: int, frame: object) -> None:
+    print("didlm: interrupted", file=sys.stderr)
     raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Run the command; bad input ends in one sentence and exit code 2.
+    """Run the command; bad input ends in one sentence and exit code 2, Ctrl-C and SIGTERM in 130.
 
     DIDLM_DEBUG=1 in the environment shows where the sentence comes from.
     """
-    signal.signal(signal.SIGTERM, _interrupt)  # so that what is half done is cleared away
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)  # so that what is half done is cleared away
     try:
         app()
     except (ValueError, OSError) as error:
