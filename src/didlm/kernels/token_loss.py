@@ -6,7 +6,8 @@ Rows x vocabulary is by far the largest array of a training step: 8,192 rows of 
 1.6 GB in float32, and ordinary autograd (`token_loss_plain`) holds several of that size at once.
 `token_loss` goes through the rows in chunks instead. The gradient with respect to the logits of a
 row is (sum of its targets) * softmax - targets, so each chunk turns its logits into that gradient
-where they stand, multiplies it into the gradients of `hidden` and `weight`, and forgets it.
+where they stand, multiplies it into the gradients of `hidden` and `weight`, and forgets it. On a
+GPU in 16 bits one kernel does that (`softmax_gradient`), elsewhere torch's operations.
 
 Shapes: R rows, D width, P vocabulary with its padding, K targets, C rows of a chunk.
 """
@@ -17,9 +18,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from didlm.kernels.softmax_gradient import has_triton, in_order, softmax_gradient_
+
 # At 8,192 rows, a vocabulary of 50,304 and width 768 in float32, the logits of a chunk then take
 # 206 MB and the two gradients 180 MB: less than 450 MB in all, and matrix products of a good size.
 CHUNK = 1024
+# With the kernel there are only logits in 16 bits. Larger chunks are faster, since each one passes
+# over the whole gradient of the head; a chunk's logits take about this many bytes at most.
+LOGITS = 400 * 2**20
 
 
 def token_loss(
@@ -30,7 +36,7 @@ def token_loss(
     target: Tensor,
     vocabulary: int,
     scale: float | Tensor = 1.0,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The token loss, with rows x vocabulary never held; the gradients are made along with it.
 
@@ -52,7 +58,7 @@ def token_loss(
         target: how much its log-probability counts; zero costs nothing even if that is -inf [K].
         vocabulary: the number of tokens.
         scale: the loss scale of float16 training, a number or a tensor of one.
-        chunk: rows worked on at a time.
+        chunk: rows worked on at a time; if not given, as many as are fast in little memory.
 
     Returns:
         The loss, and log p(token | row) of each target without gradient [K].
@@ -71,7 +77,8 @@ def token_loss(
     needed = recording and hidden.requires_grad, recording and weight.requires_grad
     # Autocast has had its say in `dtype`.
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        loss, log_prob, *gradients = _in_chunks(
+        work = _in_chunks_fused if _is_fused(hidden, dtype) else _in_chunks
+        loss, log_prob, *gradients = work(
             hidden.to(dtype), weight.to(dtype), row, token, target, vocabulary, scale, chunk, needed
         )
         gradients = [x.to(like.dtype) for x, like in zip(gradients, (hidden, weight), strict=True)]
@@ -88,7 +95,7 @@ def token_loss_plain(
     target: Tensor,
     vocabulary: int,
     scale: float | Tensor = 1.0,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The same by ordinary autograd, all logits at once; `scale` and `chunk` change nothing."""
     _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
@@ -106,7 +113,7 @@ def _in_chunks(
     target: Tensor,
     vocabulary: int,
     scale: Tensor,
-    chunk: int,
+    chunk: int | None,
     needed: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, log-probabilities [K] and the gradients times `scale`; empty if not needed.
@@ -114,6 +121,7 @@ def _in_chunks(
     The gradient of `hidden` has its dtype. That of `weight` is a sum over the chunks and stays in
     float32 for 16-bit inputs: summed in 16 bits, it would lose digits with every further chunk.
     """
+    chunk = chunk or CHUNK
     precision = _precision(hidden.dtype)
     row, token, target = row.long(), token.long(), target.detach().to(precision)
     log_prob = torch.zeros_like(target)
@@ -148,6 +156,61 @@ def _in_chunks(
         del logits  # before the next chunk's are made, or there would be two
 
     return _cost(target, log_prob), log_prob, hidden_grad, weight_grad
+
+
+def _in_chunks_fused(
+    hidden: Tensor,
+    weight: Tensor,
+    row: Tensor,
+    token: Tensor,
+    target: Tensor,
+    vocabulary: int,
+    scale: Tensor,
+    chunk: int | None,
+    needed: tuple[bool, bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same in 16 bits on a GPU: three matrix products and one kernel for each chunk."""
+    rows, chunk = len(hidden), chunk or _fused_chunk(len(hidden), len(weight))
+    target = target.detach().float()
+    targets, order = in_order(row, token, target * scale, rows)
+    sorted_log_prob = torch.full_like(target, torch.nan)  # stays so if a row is out of range
+    hidden_grad = torch.empty_like(hidden if needed[0] else hidden[:0])
+    weight_grad = torch.empty_like(weight if needed[1] else weight[:0], dtype=torch.float32)
+    if not rows:
+        weight_grad.zero_()
+
+    for start in range(0, rows, chunk):
+        states = hidden[start : start + chunk]  # [C, D]
+        logits = states @ weight.T  # [C, P]
+        of_rows = targets.of_rows(start, start + len(states))
+        softmax_gradient_(logits, of_rows, vocabulary, sorted_log_prob, any(needed))
+        if needed[0]:
+            torch.mm(logits, weight, out=hidden_grad[start : start + chunk])
+        if needed[1]:
+            # The tensor cores multiply in 16 bits and add in float32; the first chunk only writes.
+            torch.addmm(
+                weight_grad,
+                logits.T,
+                states,
+                beta=1 if start else 0,
+                out_dtype=torch.float32,
+                out=weight_grad,
+            )
+        del logits  # before the next chunk's are made, or there would be two
+
+    log_prob = torch.empty_like(target).index_copy_(0, order, sorted_log_prob)
+    return _cost(target, log_prob), log_prob, hidden_grad, weight_grad
+
+
+def _is_fused(hidden: Tensor, dtype: torch.dtype) -> bool:
+    return hidden.is_cuda and dtype in (torch.bfloat16, torch.float16) and has_triton()
+
+
+def _fused_chunk(rows: int, padded: int) -> int:
+    """Rows of a chunk: as few chunks as `LOGITS` allows, as equal as tiles of 128 rows allow."""
+    most = max(LOGITS // (2 * padded), 1)
+    chunks = max(-(-rows // most), 1)
+    return max(-(-rows // (128 * chunks)), 1) * 128
 
 
 def _add_product_(weight_grad: Tensor, logits: Tensor, gradient: Tensor, states: Tensor) -> None:
@@ -221,7 +284,7 @@ def _check(
     target: Tensor,
     vocabulary: int,
     scale: float | Tensor,
-    chunk: int,
+    chunk: int | None,
 ) -> None:
     if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
         raise ValueError(
@@ -235,7 +298,7 @@ def _check(
             "row, token and target must be one-dimensional and equally long: "
             f"got shapes {tuple(row.shape)}, {tuple(token.shape)} and {tuple(target.shape)}"
         )
-    if chunk < 1:
+    if chunk is not None and chunk < 1:
         raise ValueError(f"a chunk must have at least one row: got {chunk}")
     if isinstance(scale, Tensor) and scale.numel() != 1:
         raise ValueError(f"scale must be one number: got shape {tuple(scale.shape)}")
