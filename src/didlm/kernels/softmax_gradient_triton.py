@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from triton import next_power_of_2
 
-__all__ = ["next_power_of_2", "pool", "softmax_gradient"]
+__all__ = ["arrange", "multiply", "next_power_of_2", "softmax_gradient"]
 
 
 # A chunk's part of `starts` may begin anywhere: one build for all.
@@ -16,6 +16,7 @@ def softmax_gradient(
     weight,
     pooled,
     log_prob,
+    cost,
     vocabulary,
     padded,
     gradient: tl.constexpr,
@@ -46,6 +47,7 @@ def softmax_gradient(
         log_total = tl.log(all_lanes)
 
         weights = tl.zeros([TARGETS], tl.float32)
+        costs = tl.zeros([TARGETS], tl.float32)
         for start in range(first, last, TARGETS):
             target = start + each
             inside = target < last
@@ -53,8 +55,12 @@ def softmax_gradient(
             # A token out of range makes the loss not a number, rather than harm other memory.
             valid = inside & (at >= 0) & (at < vocabulary)
             x = tl.load(logits + at, mask=valid, other=float("nan")).to(tl.float32)
-            tl.store(log_prob + target, x - highest - log_total, mask=inside)
-            weights += tl.load(weight + target, mask=inside, other=0.0)
+            x = x - highest - log_total
+            tl.store(log_prob + target, x, mask=inside)
+            wanted = tl.load(weight + target, mask=inside, other=0.0)
+            weights += wanted
+            costs -= tl.where(wanted == 0.0, 0.0, wanted * x)  # nothing times infinity is nothing
+        tl.store(cost + row, tl.sum(costs, 0))
 
         if gradient:
             row_total = tl.sum(weights, 0)
@@ -76,16 +82,18 @@ def softmax_gradient(
                 # Targets of the same token all write the same number.
                 value = dense - tl.load(pooled + target, mask=inside, other=0.0)
                 tl.store(logits + at, value.to(logits.dtype.element_ty), mask=valid)
-    elif gradient:
-        nothing = tl.zeros([LANES, 8], logits.dtype.element_ty)
-        for start in range(0, padded, LANES * 8):
-            column = start + eight
-            tl.store(logits + column, nothing, mask=column < padded)
+    else:
+        tl.store(cost + row, 0.0)
+        if gradient:
+            nothing = tl.zeros([LANES, 8], logits.dtype.element_ty)
+            for start in range(0, padded, LANES * 8):
+                column = start + eight
+                tl.store(logits + column, nothing, mask=column < padded)
 
 
 # The numbers change with every batch: one build for all.
-@triton.jit(do_not_specialize=["targets", "rows"])
-def pool(
+@triton.jit(do_not_specialize=["targets", "rows", "halvings"])
+def arrange(
     row,
     token,
     weight,
@@ -93,27 +101,53 @@ def pool(
     pooled,
     targets,
     rows,
-    TARGETS: tl.constexpr,
+    halvings,
+    SIZE: tl.constexpr,
     OTHERS: tl.constexpr,
 ):
-    """Sum, for `TARGETS` targets sorted by row, the weights of those of the same row and token."""
-    begin = tl.program_id(0) * TARGETS
-    target = begin + tl.arange(0, TARGETS)
-    inside = target < targets
-    row_1 = tl.load(row + target, mask=inside, other=-1)
-    token_1 = tl.load(token + target, mask=inside, other=-1)
+    """For `SIZE` rows, where their targets start; for `SIZE` targets, the weights of their equals.
+
+    Equal are targets of the same row and token. The targets are sorted by row.
+    """
+    each = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(starts + each, _first_from(row, targets, halvings, each), mask=each <= rows)
+
+    inside = each < targets
+    row_1 = tl.load(row + each, mask=inside, other=-1).to(tl.int32)
+    token_1 = tl.load(token + each, mask=inside, other=-1)
     # Their equals are all among the targets of the rows from the first one's to the last one's.
-    lowest = tl.maximum(tl.load(row + begin).to(tl.int32), 0)
-    highest = tl.load(row + tl.minimum(begin + TARGETS, targets) - 1).to(tl.int32)
-    first = tl.load(starts + tl.minimum(lowest, rows - 1))
-    last = tl.load(starts + tl.minimum(tl.maximum(highest, 0), rows - 1) + 1)
-    total = tl.zeros([TARGETS], tl.float32)
+    first = tl.min(tl.where(inside, _first_from(row, targets, halvings, row_1), targets), 0)
+    last = tl.max(tl.where(inside, _first_from(row, targets, halvings, row_1 + 1), 0), 0)
+    total = tl.zeros([SIZE], tl.float32)
     for start in range(first, last, OTHERS):
         other = start + tl.arange(0, OTHERS)
         there = other < last
-        row_2 = tl.load(row + other, mask=there, other=-2)
+        row_2 = tl.load(row + other, mask=there, other=-2).to(tl.int32)
         token_2 = tl.load(token + other, mask=there, other=-2)
         weight_2 = tl.load(weight + other, mask=there, other=0.0)
         same = (row_1[:, None] == row_2[None, :]) & (token_1[:, None] == token_2[None, :])
         total += tl.sum(tl.where(same, weight_2[None, :], 0.0), 1)
-    tl.store(pooled + target, total, mask=inside)
+    tl.store(pooled + each, total, mask=inside)
+
+
+@triton.jit
+def _first_from(row, targets, halvings, value):
+    """The first target whose row is at least `value`, for each of several values, by bisection."""
+    low = tl.zeros_like(value)
+    high = low + targets
+    for _ in range(halvings):
+        middle = (low + high) // 2
+        less = tl.load(row + middle, mask=low < high, other=0) < value
+        found = low < high
+        low = tl.where(found & less, middle + 1, low)
+        high = tl.where(found & (less == 0), middle, high)
+    return low
+
+
+@triton.jit
+def multiply(values, factor, products, count, SIZE: tl.constexpr):
+    """Multiply all values by one factor in float32."""
+    each = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    inside = each < count
+    value = tl.load(values + each, mask=inside).to(tl.float32) * tl.load(factor)
+    tl.store(products + each, value.to(products.dtype.element_ty), mask=inside)

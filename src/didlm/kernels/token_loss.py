@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from didlm.kernels.softmax_gradient import has_triton, in_order, softmax_gradient_
+from didlm.kernels.softmax_gradient import arrange, has_triton, softmax_gradient_, times
 
 # At 8,192 rows, a vocabulary of 50,304 and width 768 in float32, the logits of a chunk then take
 # 206 MB and the two gradients 180 MB: less than 450 MB in all, and matrix products of a good size.
@@ -37,6 +37,7 @@ def token_loss(
     vocabulary: int,
     scale: float | Tensor = 1.0,
     chunk: int | None = None,
+    is_sorted: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The token loss, with rows x vocabulary never held; the gradients are made along with it.
 
@@ -59,6 +60,7 @@ def token_loss(
         vocabulary: the number of tokens.
         scale: the loss scale of float16 training, a number or a tensor of one.
         chunk: rows worked on at a time; if not given, as many as are fast in little memory.
+        is_sorted: whether `row` never decreases, which spares a GPU sorting it.
 
     Returns:
         The loss, and log p(token | row) of each target without gradient [K].
@@ -69,7 +71,7 @@ def token_loss(
     if torch.compiler.is_compiling():
         # A compiler would unroll the loop over chunks, anew for every number of rows.
         eager = torch.compiler.disable(token_loss)
-        return eager(hidden, weight, row, token, target, vocabulary, scale, chunk)
+        return eager(hidden, weight, row, token, target, vocabulary, scale, chunk, is_sorted)
     _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
     dtype = _matmul_dtype(hidden, weight)
     scale = torch.as_tensor(scale).detach().reshape(())
@@ -77,11 +79,13 @@ def token_loss(
     needed = recording and hidden.requires_grad, recording and weight.requires_grad
     # Autocast has had its say in `dtype`.
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        work = _in_chunks_fused if _is_fused(hidden, dtype) else _in_chunks
-        loss, log_prob, *gradients = work(
-            hidden.to(dtype), weight.to(dtype), row, token, target, vocabulary, scale, chunk, needed
-        )
-        gradients = [x.to(like.dtype) for x, like in zip(gradients, (hidden, weight), strict=True)]
+        inputs = hidden.to(dtype), weight.to(dtype), row, token, target, vocabulary, scale
+        if _is_fused(hidden, dtype):
+            loss, log_prob, *gradients = _in_chunks_fused(*inputs, chunk, needed, is_sorted)
+        else:
+            loss, log_prob, *gradients = _in_chunks(*inputs, chunk or CHUNK, needed)
+            leaves = hidden, weight
+            gradients = [x.to(like.dtype) for x, like in zip(gradients, leaves, strict=True)]
     if any(needed):
         loss = _WithGradients.apply(hidden, weight, loss, scale, *gradients)  # type: ignore[no-untyped-call]
     return loss, log_prob
@@ -96,8 +100,9 @@ def token_loss_plain(
     vocabulary: int,
     scale: float | Tensor = 1.0,
     chunk: int | None = None,
+    is_sorted: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The same by ordinary autograd, all logits at once; `scale` and `chunk` change nothing."""
+    """The same by ordinary autograd, all logits at once; the options change nothing."""
     _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
     dtype = _matmul_dtype(hidden, weight)
     logits = (hidden.to(dtype) @ weight.to(dtype).T).to(_precision(dtype))  # [R, P]
@@ -113,7 +118,7 @@ def _in_chunks(
     target: Tensor,
     vocabulary: int,
     scale: Tensor,
-    chunk: int | None,
+    chunk: int,
     needed: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, log-probabilities [K] and the gradients times `scale`; empty if not needed.
@@ -121,7 +126,6 @@ def _in_chunks(
     The gradient of `hidden` has its dtype. That of `weight` is a sum over the chunks and stays in
     float32 for 16-bit inputs: summed in 16 bits, it would lose digits with every further chunk.
     """
-    chunk = chunk or CHUNK
     precision = _precision(hidden.dtype)
     row, token, target = row.long(), token.long(), target.detach().to(precision)
     log_prob = torch.zeros_like(target)
@@ -168,12 +172,17 @@ def _in_chunks_fused(
     scale: Tensor,
     chunk: int | None,
     needed: tuple[bool, bool],
+    is_sorted: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The same in 16 bits on a GPU: three matrix products and one kernel for each chunk."""
     rows, chunk = len(hidden), chunk or _fused_chunk(len(hidden), len(weight))
     target = target.detach().float()
-    targets, order = in_order(row, token, target * scale, rows)
-    sorted_log_prob = torch.full_like(target, torch.nan)  # stays so if a row is out of range
+    # A number on the host can be looked at.
+    is_scaled = scale.device.type != "cpu" or float(scale) != 1
+    scaled = target * scale if is_scaled else target
+    targets, order = arrange(row, token, scaled, rows, is_sorted)
+    log_prob = torch.full_like(target, torch.nan)  # it stays so where a row is out of range
+    cost = torch.empty(rows, dtype=torch.float32, device=hidden.device)
     hidden_grad = torch.empty_like(hidden if needed[0] else hidden[:0])
     weight_grad = torch.empty_like(weight if needed[1] else weight[:0], dtype=torch.float32)
     if not rows:
@@ -183,7 +192,8 @@ def _in_chunks_fused(
         states = hidden[start : start + chunk]  # [C, D]
         logits = states @ weight.T  # [C, P]
         of_rows = targets.of_rows(start, start + len(states))
-        softmax_gradient_(logits, of_rows, vocabulary, sorted_log_prob, any(needed))
+        costs = cost[start : start + chunk]
+        softmax_gradient_(logits, of_rows, vocabulary, log_prob, costs, any(needed))
         if needed[0]:
             torch.mm(logits, weight, out=hidden_grad[start : start + chunk])
         if needed[1]:
@@ -198,8 +208,10 @@ def _in_chunks_fused(
             )
         del logits  # before the next chunk's are made, or there would be two
 
-    log_prob = torch.empty_like(target).index_copy_(0, order, sorted_log_prob)
-    return _cost(target, log_prob), log_prob, hidden_grad, weight_grad
+    loss = cost.sum() / scale if is_scaled else cost.sum()
+    if order is not None:
+        log_prob = torch.empty_like(log_prob).index_copy_(0, order, log_prob)
+    return loss, log_prob, hidden_grad, weight_grad
 
 
 def _is_fused(hidden: Tensor, dtype: torch.dtype) -> bool:
@@ -236,6 +248,7 @@ class _WithGradients(torch.autograd.Function):
         weight_grad: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(scale, hidden_grad, weight_grad)
+        ctx.dtypes = hidden.dtype, weight.dtype
         return loss.clone()
 
     @staticmethod
@@ -243,8 +256,11 @@ class _WithGradients(torch.autograd.Function):
     def backward(ctx: Any, loss_grad: Tensor) -> tuple[Tensor | None, ...]:
         scale, *gradients = ctx.saved_tensors
         factor = loss_grad / scale
+        if factor.is_cuda and factor.dtype == torch.float32 and has_triton():
+            pairs = zip(gradients, ctx.dtypes, strict=True)
+            gradients = [times(gradient, factor, dtype) for gradient, dtype in pairs]
         # Elsewhere than on the CPU, asking would be waiting.
-        if factor.device.type != "cpu" or factor != 1:
+        elif factor.device.type != "cpu" or factor != 1:
             gradients = [gradient * factor for gradient in gradients]
         hidden_grad, weight_grad = (
             gradient if need else None
