@@ -66,8 +66,9 @@ def softmax_gradient_(
     rows, padded = logits.shape
     assert logits.is_contiguous()
     if rows:
-        # A program has a row, and a thread 8 of its columns at a time: 16 bytes. Rows at work must
-        # together fit the cache, so that the second reading does not go to memory: hence 16 warps.
+        # A program has a row, and a lane 8 of its columns at a time: 16 bytes. The rows at work must
+        # fit the cache together, so that the second reading does not go to memory: hence so many
+        # warps for one row.
         fast.softmax_gradient[(rows,)](
             logits,
             targets.starts,

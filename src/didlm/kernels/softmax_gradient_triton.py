@@ -36,8 +36,11 @@ def softmax_gradient(
         total = tl.zeros([LANES], tl.float32)
         for start in range(0, padded, LANES * 8):
             column = start + eight
-            # The load ends at `padded`, a round number: only so can it be 16 bytes wide.
-            x = tl.load(logits + column, mask=column < padded, other=0.0).to(tl.float32)
+            # The load ends at `padded`, a round number: only so can it be 16 bytes wide. What it
+            # brings is wanted once more; what the second one brings and writes is not.
+            x = tl.load(
+                logits + column, mask=column < padded, other=0.0, eviction_policy="evict_last"
+            ).to(tl.float32)
             x = tl.where(column < vocabulary, x, -float("inf"))
             higher = tl.maximum(peak, tl.max(x, 1))
             total = total * tl.exp(peak - higher) + tl.sum(tl.exp(x - higher[:, None]), 1)
@@ -68,10 +71,14 @@ def softmax_gradient(
             tl.debug_barrier()  # the logits of the targets have been read
             for start in range(0, padded, LANES * 8):
                 column = start + eight
-                x = tl.load(logits + column, mask=column < padded, other=0.0).to(tl.float32)
+                x = tl.load(
+                    logits + column, mask=column < padded, other=0.0, eviction_policy="evict_first"
+                ).to(tl.float32)
                 x = tl.where(column < vocabulary, x, -float("inf"))
                 dense = (tl.exp(x - highest) * factor).to(logits.dtype.element_ty)
-                tl.store(logits + column, dense, mask=column < padded)
+                tl.store(
+                    logits + column, dense, mask=column < padded, eviction_policy="evict_first"
+                )
             tl.debug_barrier()  # what now is written over has been written
             for start in range(first, last, TARGETS):
                 target = start + each
