@@ -66,9 +66,9 @@ def softmax_gradient_(
     rows, padded = logits.shape
     assert logits.is_contiguous()
     if rows:
-        # A program has a row, and a lane 8 of its columns at a time: 16 bytes. The rows at work have
-        # to fit the cache together, or the second reading would go to memory: hence so many warps
-        # for one row.
+        # A program has a row, and a lane 8 of its columns at a time: 16 bytes. The rows at work
+        # have to fit the cache together, or the second reading would go to memory: hence so many
+        # warps for one row.
         fast.softmax_gradient[(rows,)](
             logits,
             targets.starts,
