@@ -457,3 +457,125 @@ def test_cuda_never_waits_for_the_device(dtype, scale) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert all(bool(result.isfinite().all()) for result in results)
+
+
+@pytest.mark.gpu
+@CUDA
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_cuda_any_order_layout_and_integers_will_do_in_16_bits(dtype) -> None:
+    case = Case.draw(16, dtype).to("cuda")
+    expected = case.all(token_loss, is_sorted=True)
+    order = torch.randperm(len(case.row), generator=torch.Generator().manual_seed(0)).cuda()
+    case.row, case.token = case.row[order].int(), case.token[order].short()
+    case.target = case.target[order]
+    case.hidden, case.weight = (
+        x.detach().T.contiguous().T.requires_grad_() for x in (case.hidden, case.weight)
+    )
+    expected[1] = expected[1][order]
+    assert_all_close(case.all(token_loss, chunk=5), expected, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.gpu
+@CUDA
+@pytest.mark.parametrize(("rows", "targets"), [(0, 0), (6, 0), (1, 1)])
+def test_cuda_few_rows_and_targets_in_16_bits(rows, targets) -> None:
+    case = Case.draw(17, torch.bfloat16, rows=rows).to("cuda")
+    few = slice(0, targets)
+    case.row, case.token, case.target = case.row[few], case.token[few], case.target[few] + 1
+    values, expected = case.all(token_loss), case.truth()
+    assert_all_close(values, expected, atol=0.02, rtol=0.02, check_dtype=False)
+
+
+@pytest.mark.gpu
+@CUDA
+@pytest.mark.parametrize("needed", [(False, False), (True, False), (False, True)])
+def test_cuda_only_the_gradients_that_are_needed_are_made(needed) -> None:
+    case = Case.draw(18, torch.bfloat16, rows=20).to("cuda")
+    expected = case.all(token_loss, chunk=5)
+    leaves = case.hidden, case.weight
+    for leaf, need in zip(leaves, needed, strict=True):
+        leaf.requires_grad_(need)
+    with Watch() as watch:
+        loss, log_prob = token_loss(*vars(case).values(), chunk=5)
+    assert watch.products == 4 * (1 + sum(needed))
+    assert_all_close([loss.detach(), log_prob], expected[:2])
+    if any(needed):
+        loss.backward()
+    for leaf, need, gradient in zip(leaves, needed, expected[2:], strict=True):
+        if need:
+            torch.testing.assert_close(leaf.grad, gradient)
+
+
+@pytest.mark.gpu
+@CUDA
+def test_cuda_under_autocast_the_gradient_of_the_head_keeps_its_digits() -> None:
+    case = Case.draw(19, torch.float32).to("cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        mixed = case.all(token_loss, chunk=7)
+    rounded = Case.draw(19, torch.bfloat16).to("cuda")
+    torch.testing.assert_close(mixed[1], rounded.all(token_loss, chunk=7)[1])
+    assert_all_close(mixed, rounded.truth(), atol=0.05, rtol=0.05, check_dtype=False)
+    assert not torch.equal(mixed[3], mixed[3].bfloat16().float())
+
+
+@pytest.mark.gpu
+@CUDA
+def test_cuda_tiny_gradients_survive_float16_with_the_loss_scale() -> None:
+    case = Case.draw(20, torch.float16).to("cuda")
+    case.target *= 1e-9
+    expected = case.truth()[2:]
+    for scale in (2.0**20, torch.tensor(2.0**20), torch.tensor(2.0**20, device="cuda")):
+        found = case.all(token_loss, upstream=2.0**20, scale=scale, chunk=5)[2:]
+        for gradient, exact in zip(found, expected, strict=True):
+            assert (gradient.double() / 2.0**20 - exact).norm() < 2e-3 * exact.norm()
+
+
+@pytest.mark.gpu
+@CUDA
+def test_cuda_memory_is_that_of_a_chunk_and_the_gradients() -> None:
+    case = Case.draw(21, torch.bfloat16, rows=4096, width=64, vocabulary=8000, padded=8192)
+    case = case.to("cuda")
+    case.all(token_loss, chunk=512)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    token_loss(*vars(case).values(), chunk=512)
+    rise = torch.cuda.max_memory_allocated() - before
+    logits, gradients = 512 * 8192 * 2, 4096 * 64 * 2 + 8192 * 64 * 4
+    assert logits < rise < 1.2 * (logits + gradients) + 2**20
+
+
+@pytest.mark.gpu
+@CUDA
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_cuda_a_captured_graph_takes_new_values_and_padding(dtype) -> None:
+    case, other = (Case.draw(seed, dtype, rows=40).to("cuda") for seed in (22, 23))
+    # The graph's arrays are larger: rows without targets, targets without weight.
+    room = 200 - len(case.row)
+    case.row = torch.cat([case.row, case.row.new_full((room,), 47)])
+    case.token = torch.cat([case.token, case.token.new_zeros(room)])
+    case.target = torch.cat([case.target, case.target.new_zeros(room)])
+    states = torch.zeros(48, case.hidden.shape[1], dtype=dtype, device="cuda")
+    states[:40] = case.hidden.detach()
+    case.hidden = states.requires_grad_()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        case.all(token_loss, chunk=16, is_sorted=True)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = case.all(token_loss, chunk=16, is_sorted=True)
+    count = len(other.row)
+    with torch.no_grad():
+        case.hidden[:40] = other.hidden
+        case.weight.copy_(other.weight)
+        case.row[count:], case.target[count:] = 47, 0
+        for name in ("row", "token", "target"):
+            getattr(case, name)[:count] = getattr(other, name)
+    graph.replay()
+    loss, log_prob, hidden_grad, weight_grad = results
+    expected = other.all(token_loss, chunk=16)
+    found = [loss, log_prob[:count], hidden_grad[:40], weight_grad]
+    assert_all_close(found, expected, atol=0.02, rtol=0.02)
+    assert (hidden_grad[40:] == 0).all()

@@ -55,6 +55,7 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
         batch.target,
         network.config.vocabulary,
         scale,
+        is_sorted=True,
     )
     total = tokens + row_cost.sum() + stop_cost.sum() + batch.constant.sum()
     return Loss(total, log_rate.detach(), row_cost.detach(), stop_cost.detach(), log_prob)

@@ -6,7 +6,8 @@ Rows x vocabulary is by far the largest array of a training step: 8,192 rows of 
 1.6 GB in float32, and ordinary autograd (`token_loss_plain`) holds several of that size at once.
 `token_loss` goes through the rows in chunks instead. The gradient with respect to the logits of a
 row is (sum of its targets) * softmax - targets, so each chunk turns its logits into that gradient
-where they stand, multiplies it into the gradients of `hidden` and `weight`, and forgets it.
+where they stand, multiplies it into the gradients of `hidden` and `weight`, and forgets it. On a
+GPU in 16 bits one kernel does that (`softmax_gradient`), elsewhere torch's operations.
 
 Shapes: R rows, D width, P vocabulary with its padding, K targets, C rows of a chunk.
 """
@@ -17,9 +18,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from didlm.kernels.softmax_gradient import arrange, has_triton, softmax_gradient_, times
+
 # At 8,192 rows, a vocabulary of 50,304 and width 768 in float32, the logits of a chunk then take
 # 206 MB and the two gradients 180 MB: less than 450 MB in all, and matrix products of a good size.
 CHUNK = 1024
+# With the kernel there are only logits in 16 bits. Larger chunks are faster, since each one passes
+# over the whole gradient of the head; a chunk's logits take about this many bytes at most.
+LOGITS = 400 * 2**20
 
 
 def token_loss(
@@ -30,7 +36,8 @@ def token_loss(
     target: Tensor,
     vocabulary: int,
     scale: float | Tensor = 1.0,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
+    is_sorted: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The token loss, with rows x vocabulary never held; the gradients are made along with it.
 
@@ -52,7 +59,8 @@ def token_loss(
         target: how much its log-probability counts; zero costs nothing even if that is -inf [K].
         vocabulary: the number of tokens.
         scale: the loss scale of float16 training, a number or a tensor of one.
-        chunk: rows worked on at a time.
+        chunk: rows worked on at a time; if not given, as many as are fast in little memory.
+        is_sorted: whether `row` never decreases, which spares a GPU sorting it.
 
     Returns:
         The loss, and log p(token | row) of each target without gradient [K].
@@ -63,7 +71,7 @@ def token_loss(
     if torch.compiler.is_compiling():
         # A compiler would unroll the loop over chunks, anew for every number of rows.
         eager = torch.compiler.disable(token_loss)
-        return eager(hidden, weight, row, token, target, vocabulary, scale, chunk)
+        return eager(hidden, weight, row, token, target, vocabulary, scale, chunk, is_sorted)
     _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
     dtype = _matmul_dtype(hidden, weight)
     scale = torch.as_tensor(scale).detach().reshape(())
@@ -71,10 +79,13 @@ def token_loss(
     needed = recording and hidden.requires_grad, recording and weight.requires_grad
     # Autocast has had its say in `dtype`.
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        loss, log_prob, *gradients = _in_chunks(
-            hidden.to(dtype), weight.to(dtype), row, token, target, vocabulary, scale, chunk, needed
-        )
-        gradients = [x.to(like.dtype) for x, like in zip(gradients, (hidden, weight), strict=True)]
+        inputs = hidden.to(dtype), weight.to(dtype), row, token, target, vocabulary, scale
+        if _is_fused(hidden, dtype):
+            loss, log_prob, *gradients = _in_chunks_fused(*inputs, chunk, needed, is_sorted)
+        else:
+            loss, log_prob, *gradients = _in_chunks(*inputs, chunk or CHUNK, needed)
+            leaves = hidden, weight
+            gradients = [x.to(like.dtype) for x, like in zip(gradients, leaves, strict=True)]
     if any(needed):
         loss = _WithGradients.apply(hidden, weight, loss, scale, *gradients)  # type: ignore[no-untyped-call]
     return loss, log_prob
@@ -88,9 +99,10 @@ def token_loss_plain(
     target: Tensor,
     vocabulary: int,
     scale: float | Tensor = 1.0,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
+    is_sorted: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The same by ordinary autograd, all logits at once; `scale` and `chunk` change nothing."""
+    """The same by ordinary autograd, all logits at once; the options change nothing."""
     _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
     dtype = _matmul_dtype(hidden, weight)
     logits = (hidden.to(dtype) @ weight.to(dtype).T).to(_precision(dtype))  # [R, P]
@@ -150,6 +162,69 @@ def _in_chunks(
     return _cost(target, log_prob), log_prob, hidden_grad, weight_grad
 
 
+def _in_chunks_fused(
+    hidden: Tensor,
+    weight: Tensor,
+    row: Tensor,
+    token: Tensor,
+    target: Tensor,
+    vocabulary: int,
+    scale: Tensor,
+    chunk: int | None,
+    needed: tuple[bool, bool],
+    is_sorted: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same in 16 bits on a GPU: three matrix products and one kernel for each chunk."""
+    rows, chunk = len(hidden), chunk or _fused_chunk(len(hidden), len(weight))
+    target = target.detach().float()
+    # A number on the host can be looked at.
+    is_scaled = scale.device.type != "cpu" or float(scale) != 1
+    scaled = target * scale if is_scaled else target
+    targets, order = arrange(row, token, scaled, rows, is_sorted)
+    log_prob = torch.full_like(target, torch.nan)  # it stays so where a row is out of range
+    cost = torch.empty(rows, dtype=torch.float32, device=hidden.device)
+    hidden_grad = torch.empty_like(hidden if needed[0] else hidden[:0])
+    weight_grad = torch.empty_like(weight if needed[1] else weight[:0], dtype=torch.float32)
+    if not rows:
+        weight_grad.zero_()
+
+    for start in range(0, rows, chunk):
+        states = hidden[start : start + chunk]  # [C, D]
+        logits = states @ weight.T  # [C, P]
+        of_rows = targets.of_rows(start, start + len(states))
+        costs = cost[start : start + chunk]
+        softmax_gradient_(logits, of_rows, vocabulary, log_prob, costs, any(needed))
+        if needed[0]:
+            torch.mm(logits, weight, out=hidden_grad[start : start + chunk])
+        if needed[1]:
+            # The tensor cores multiply in 16 bits and add in float32; the first chunk only writes.
+            torch.addmm(
+                weight_grad,
+                logits.T,
+                states,
+                beta=1 if start else 0,
+                out_dtype=torch.float32,
+                out=weight_grad,
+            )
+        del logits  # before the next chunk's are made, or there would be two
+
+    loss = cost.sum() / scale if is_scaled else cost.sum()
+    if order is not None:
+        log_prob = torch.empty_like(log_prob).index_copy_(0, order, log_prob)
+    return loss, log_prob, hidden_grad, weight_grad
+
+
+def _is_fused(hidden: Tensor, dtype: torch.dtype) -> bool:
+    return hidden.is_cuda and dtype in (torch.bfloat16, torch.float16) and has_triton()
+
+
+def _fused_chunk(rows: int, padded: int) -> int:
+    """Rows of a chunk: as few chunks as `LOGITS` allows, as equal as tiles of 128 rows allow."""
+    most = max(LOGITS // (2 * padded), 1)
+    chunks = max(-(-rows // most), 1)
+    return max(-(-rows // (128 * chunks)), 1) * 128
+
+
 def _add_product_(weight_grad: Tensor, logits: Tensor, gradient: Tensor, states: Tensor) -> None:
     """Add gradient.T @ states in place; `gradient` is `logits` in the dtype of `states`."""
     if states.dtype != weight_grad.dtype and states.is_cuda:
@@ -173,6 +248,7 @@ class _WithGradients(torch.autograd.Function):
         weight_grad: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(scale, hidden_grad, weight_grad)
+        ctx.dtypes = hidden.dtype, weight.dtype
         return loss.clone()
 
     @staticmethod
@@ -180,8 +256,11 @@ class _WithGradients(torch.autograd.Function):
     def backward(ctx: Any, loss_grad: Tensor) -> tuple[Tensor | None, ...]:
         scale, *gradients = ctx.saved_tensors
         factor = loss_grad / scale
+        if factor.is_cuda and factor.dtype == torch.float32 and has_triton():
+            pairs = zip(gradients, ctx.dtypes, strict=True)
+            gradients = [times(gradient, factor, dtype) for gradient, dtype in pairs]
         # Elsewhere than on the CPU, asking would be waiting.
-        if factor.device.type != "cpu" or factor != 1:
+        elif factor.device.type != "cpu" or factor != 1:
             gradients = [gradient * factor for gradient in gradients]
         hidden_grad, weight_grad = (
             gradient if need else None
@@ -221,7 +300,7 @@ def _check(
     target: Tensor,
     vocabulary: int,
     scale: float | Tensor,
-    chunk: int,
+    chunk: int | None,
 ) -> None:
     if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
         raise ValueError(
@@ -235,7 +314,7 @@ def _check(
             "row, token and target must be one-dimensional and equally long: "
             f"got shapes {tuple(row.shape)}, {tuple(token.shape)} and {tuple(target.shape)}"
         )
-    if chunk < 1:
+    if chunk is not None and chunk < 1:
         raise ValueError(f"a chunk must have at least one row: got {chunk}")
     if isinstance(scale, Tensor) and scale.numel() != 1:
         raise ValueError(f"scale must be one number: got shape {tuple(scale.shape)}")
