@@ -1,25 +1,23 @@
 """The training loop: noised batches in, a model folder out."""
 
 import contextlib
-import math
 import secrets
 import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from didlm.data.batch import Batch
 from didlm.data.loader import Loader, Share, budget_for
 from didlm.files import alone_in, check_folder, check_free
 from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
-from didlm.pretrained import DTYPES, Model
+from didlm.pretrained import Model
 from didlm.train.checkpoint import (
     NotWritten,
     find_checkpoint,
@@ -28,13 +26,13 @@ from didlm.train.checkpoint import (
     save_checkpoint,
 )
 from didlm.train.meter import Meter
-from didlm.train.optimiser import learning_rate_factor
 from didlm.train.prepare import Prepared, prepare
 from didlm.train.progress import Reporter
 from didlm.train.record import model_card, record_resumption, record_run
 from didlm.train.resume import check_same_run, cut_metrics, recorded_run, settings_to_go_on
 from didlm.train.settings import Settings
-from didlm.train.state import State, seed_step
+from didlm.train.state import State
+from didlm.train.step import Figures, autocast, take_step
 from didlm.train.stopping import Stopping
 from didlm.train.validation import sentence, validate, validation_metrics, write_samples
 from didlm.train.world import World
@@ -205,7 +203,7 @@ class _Run:
                     raise TrainingStopped(self._last_resort("a loader process has died")) from None
                 self._checkpoint(meter)
                 raise Interrupted(self._farewell()) from None
-            figures = self._step(batch, meter)
+            figures = take_step(self.state, batch, settings, world, meter.count)
             step, last = progress.step, progress.step == settings.steps
             self._check_sanity(figures)
             if step % settings.log_every == 0 or last:
@@ -226,63 +224,7 @@ class _Run:
         if world.first:
             prune(self.folder, 1)
 
-    def _step(self, batches: list[Batch], meter: Meter) -> "Figures":
-        """One optimiser step."""
-        state, settings, world = self.state, self.settings, self.world
-        step = state.progress.step
-        seed_step(settings.seed, step, world.rank)
-        factor = learning_rate_factor(
-            settings.schedule,
-            step,
-            settings.steps,
-            min(settings.warmup, settings.steps // 2),
-            settings.decay,
-        )
-        for optimiser in state.optimisers:
-            for group in optimiser.param_groups:
-                group["lr"] = settings.learning_rate * factor
-        loss = self._gradients(batches, meter)
-        for optimiser in state.optimisers:
-            state.scaler.unscale_(optimiser)
-        norm_tensor = torch.nn.utils.clip_grad_norm_(state.network.parameters(), settings.clip)
-        if isinstance(norm_tensor, torch.distributed.tensor.DTensor):
-            norm_tensor = norm_tensor.full_tensor()
-        norm = float(norm_tensor)
-        if math.isfinite(loss) and math.isfinite(norm):
-            for optimiser in state.optimisers:
-                state.scaler.step(optimiser)
-            state.average.update(state.network)
-            state.progress.bad_in_a_row = 0
-        else:
-            state.progress.bad_in_a_row += 1
-            state.progress.skipped += 1
-        state.scaler.update()
-        state.network.zero_grad(set_to_none=True)
-        state.progress.step += 1
-        return Figures(loss, norm, settings.learning_rate * factor, state.progress.skipped)
-
-    def _gradients(self, batches: list[Batch], meter: Meter) -> float:
-        """Those of a step, over all processes; its loss in nats per document.
-
-        Divided by the number of documents of a step, which is always the same: else documents that
-        share their batch with few others, the long ones, would count for more.
-        """
-        state, world, device = self.state, self.world, self.world.device
-        # Where a batch did not hold all, there are more; all processes must have as many.
-        count = int(world.most(len(batches))[0])
-        batches = batches + [batches[0].silenced()] * (count - len(batches))
-        share = world.size / self.settings.batch  # gradients are averaged over processes
-        total = torch.zeros((), device=device)
-        for number, batch in enumerate(batches, start=1):
-            meter.count(batch)
-            with world.averaging(state.costing, now=number == count):
-                with self._autocast():
-                    cost = state.costing(batch.to(device), state.scaler.get_scale() * share)
-                state.scaler.scale(cost * share).backward()
-            total += cost.detach()
-        return float(world.total(total)) / self.settings.batch
-
-    def _check_sanity(self, figures: "Figures") -> None:
+    def _check_sanity(self, figures: Figures) -> None:
         bad, patience = self.state.progress.bad_in_a_row, self.settings.bad_steps
         if self.settings.precision == "fp16":
             patience = max(patience, BAD_STEPS_FP16)
@@ -302,7 +244,7 @@ class _Run:
         progress, prepared = self.state.progress, self.prepared
         model, flops = self._model(), meter.flops()
         if self.world.first:
-            with self._autocast():
+            with autocast(self.settings, self.world.device):
                 metrics = validation_metrics(validate(model, prepared, self.settings), prepared)
             metrics["flops"] = flops
             reporter.validation(progress.step, metrics, sentence(metrics, prepared))
@@ -310,7 +252,7 @@ class _Run:
                 progress.best = metrics["nats_per_document"]
                 card = model_card(self.settings, prepared, metrics, model.network)
                 model.save_pretrained(self.folder, card)
-            with self._autocast():
+            with autocast(self.settings, self.world.device):
                 write_samples(model, self.folder, self.settings, progress.step)
         progress.best = self.world.gather(progress.best)[0]
         meter.restart()
@@ -353,21 +295,6 @@ class _Run:
             f"training stopped at step {self.state.progress.step}: {what}; when that is mended, "
             f"go on from the last good checkpoint with: didlm train --out {self.folder} --resume"
         )
-
-    def _autocast(self) -> contextlib.AbstractContextManager[None]:
-        if self.settings.precision == "fp32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.world.device.type, DTYPES[self.settings.precision])
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What a step tells."""
-
-    loss: float
-    gradient_norm: float
-    learning_rate: float
-    skipped: int
 
 
 class _Clock:
