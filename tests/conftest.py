@@ -7,6 +7,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+# Libraries that report to their makers, in threads of their own, would do so from any test.
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
 # The same examples at every run, however slow the machine.
 settings.register_profile("didlm", deadline=None, derandomize=True)
 settings.load_profile("didlm")

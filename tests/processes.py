@@ -6,7 +6,6 @@ They are forked, so that they start at once: importing everything anew would tak
 import os
 import pickle
 import resource
-import socket
 import time
 import traceback
 import warnings
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed import TCPStore
 
 from didlm.train.loop import Interrupted, TrainingStopped, train
 from didlm.train.settings import Settings
@@ -35,8 +35,10 @@ class Child:
 
     def end(self) -> Any:
         """What the function has returned; an exception in its own words."""
-        self.process.join(120)
-        assert not self.process.is_alive()
+        self.process.join(300)
+        if self.process.is_alive():
+            self.kill()
+            raise AssertionError("a process did not end")
         return pickle.loads(self.outcome.read_bytes())
 
 
@@ -81,11 +83,18 @@ def run_together(here: Path, settings: Settings, folder: Path, processes: int) -
 
 
 def together(here: Path, processes: int, function: Callable[[int], str]) -> list[str]:
-    """Call a function with its rank in several processes, as torchrun starts them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+    """Call a function with its rank in several processes, which meet as torchrun lets them.
+
+    The meeting place is kept by this process, so that its port is certainly a free one.
+    """
+    place = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    meeting = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(place.port),
+        "WORLD_SIZE": str(processes),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
     children = [
         start(here, function, rank, **meeting, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank in range(processes)

@@ -4,6 +4,8 @@ import json
 import shutil
 import socket
 import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,9 +40,11 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def no_network(monkeypatch) -> Iterator[None]:
     """Nothing here may speak to the network, and what tries is not only refused but told."""
     tried = []
+    strangers = set(threading.enumerate()) - {threading.current_thread()}  # of other tests
 
     def refuse(*arguments, **options):
-        tried.append(arguments)
+        if threading.current_thread() not in strangers:
+            tried.append((arguments, "".join(traceback.format_stack(limit=20))))
         raise ConnectionError
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
