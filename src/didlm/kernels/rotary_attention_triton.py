@@ -16,11 +16,13 @@ Legend: T rows, S sequences, H heads, C channels per head; Q and K rows of a til
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = math.log2(math.e)
 ROTATED_ROWS = 64  # of the keys, by one program
@@ -34,6 +36,8 @@ class Tiling:
     step: int
     warps: int
     stages: int
+    described: bool = False
+    registers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,7 @@ TILINGS = {
 
 
 def forward(
-    qkv: Tensor,
-    cosine: Tensor,
-    sine: Tensor,
-    offsets: Tensor,
-    causal: bool,
-    tilings: Tilings | None = None,
+    qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The mixtures [T, H, C], the log-sum-exps of the scores [H, T] and the rotated keys [T, H, C].
 
@@ -68,38 +67,10 @@ def forward(
         sine: the same.
         offsets: [S + 1].
         causal: whether a row sees only the rows before it and itself.
-        tilings: others than the measured ones.
     """
-    rows, _, heads, channels = qkv.shape
-    sequences = offsets.numel() - 1
-    mixed, keys = (qkv.new_empty(rows, heads, channels) for _ in range(2))
-    log_sums = qkv.new_empty(heads, rows, dtype=torch.float32)
-    if not rows:
-        return mixed, log_sums, keys
-    tiling = (tilings or TILINGS[channels]).forward
-    with torch.cuda.device_of(qkv):
-        _rotate_keys[(triton.cdiv(rows, ROTATED_ROWS) * heads,)](
-            qkv, cosine, sine, keys, rows, heads, channels, ROTATED_ROWS
-        )
-        _forward[_grid(rows, sequences, heads, tiling)](
-            qkv,
-            keys,
-            cosine,
-            sine,
-            offsets,
-            mixed,
-            log_sums,
-            LOG2_E / math.sqrt(channels),
-            rows,
-            sequences,
-            heads,
-            channels,
-            causal,
-            tiling.held,
-            tiling.step,
-            num_warps=tiling.warps,
-            num_stages=tiling.stages,
-        )
+    keys = rotated_keys(qkv, cosine, sine)
+    tiling = TILINGS[qkv.shape[-1]].forward
+    mixed, log_sums = mixtures(qkv, cosine, sine, offsets, keys, causal, tiling)
     return mixed, log_sums, keys
 
 
@@ -113,71 +84,125 @@ def backward(
     log_sums: Tensor,
     keys: Tensor,
     causal: bool,
-    tilings: Tilings | None = None,
 ) -> Tensor:
-    """The gradient of `qkv` [T, 3, H, C], from that of the mixtures and what `forward` took and gave."""
-    rows, _, heads, channels = qkv.shape
-    sequences = offsets.numel() - 1
-    gradient, queries = torch.empty_like(qkv), torch.empty_like(keys)
-    deltas = torch.empty_like(log_sums)
-    if not rows:
-        return gradient
-    tilings = tilings or TILINGS[channels]
-    with torch.cuda.device_of(qkv):
-        tiling = tilings.queries
-        _backward_queries[_grid(rows, sequences, heads, tiling)](
-            mixed_grad,
-            qkv,
-            keys,
-            cosine,
-            sine,
-            offsets,
-            mixed,
-            log_sums,
-            queries,
-            deltas,
-            gradient,
-            LOG2_E / math.sqrt(channels),
-            1 / math.sqrt(channels),
-            rows,
-            sequences,
-            heads,
-            channels,
-            causal,
-            tiling.held,
-            tiling.step,
-            num_warps=tiling.warps,
-            num_stages=tiling.stages,
-        )
-        tiling = tilings.keys
-        _backward_keys[_grid(rows, sequences, heads, tiling)](
-            mixed_grad,
-            qkv,
-            keys,
-            queries,
-            cosine,
-            sine,
-            offsets,
-            log_sums,
-            deltas,
-            gradient,
-            1 / LOG2_E,
-            rows,
-            sequences,
-            heads,
-            channels,
-            causal,
-            tiling.held,
-            tiling.step,
-            num_warps=tiling.warps,
-            num_stages=tiling.stages,
-        )
+    """The gradient of `qkv` [T, 3, H, C], from that of the mixtures; the rest is `forward`'s."""
+    gradient, tilings = torch.empty_like(qkv), TILINGS[qkv.shape[-1]]
+    queries, deltas = add_query_gradient(
+        gradient, mixed_grad, qkv, cosine, sine, offsets, mixed, log_sums, keys, causal, tilings.queries
+    )
+    add_key_gradients(
+        gradient, mixed_grad, qkv, cosine, sine, offsets, log_sums, keys, queries, deltas, causal, tilings.keys
+    )
     return gradient
 
 
-def _grid(rows: int, sequences: int, heads: int, tiling: Tiling) -> tuple[int]:
+def rotated_keys(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """The rotated keys [T, H, C]."""
+    rows, _, heads, channels = qkv.shape
+    keys = qkv.new_empty(rows, heads, channels)
+    if rows:
+        with torch.cuda.device_of(qkv):
+            _rotate_keys[(triton.cdiv(rows, ROTATED_ROWS) * heads,)](
+                qkv, cosine, sine, keys, rows, heads, channels, ROTATED_ROWS
+            )
+    return keys
+
+
+def mixtures(
+    qkv: Tensor,
+    cosine: Tensor,
+    sine: Tensor,
+    offsets: Tensor,
+    keys: Tensor,
+    causal: bool,
+    tiling: Tiling,
+) -> tuple[Tensor, Tensor]:
+    """The mixtures [T, H, C] and the log-sum-exps [H, T]."""
+    rows, _, heads, channels = qkv.shape
+    mixed, log_sums = torch.empty_like(keys), keys.new_empty(heads, rows, dtype=torch.float32)
+    _launch(
+        _forward, tiling, offsets, qkv, causal,
+        qkv, _described(keys, tiling), _described(qkv, tiling), cosine, sine, offsets,
+        mixed, log_sums, LOG2_E / math.sqrt(channels),
+    )  # fmt: skip
+    return mixed, log_sums
+
+
+def add_query_gradient(
+    gradient: Tensor,
+    mixed_grad: Tensor,
+    qkv: Tensor,
+    cosine: Tensor,
+    sine: Tensor,
+    offsets: Tensor,
+    mixed: Tensor,
+    log_sums: Tensor,
+    keys: Tensor,
+    causal: bool,
+    tiling: Tiling,
+) -> tuple[Tensor, Tensor]:
+    """Fill in the part of the queries; the rotated queries [T, H, C] and the deltas [H, T]."""
+    channels = qkv.shape[-1]
+    queries, deltas = torch.empty_like(keys), torch.empty_like(log_sums)
+    _launch(
+        _backward_queries, tiling, offsets, qkv, causal,
+        mixed_grad, qkv, _described(keys, tiling), _described(qkv, tiling), cosine, sine, offsets,
+        mixed, log_sums, queries, deltas, gradient,
+        LOG2_E / math.sqrt(channels), 1 / math.sqrt(channels),
+    )  # fmt: skip
+    return queries, deltas
+
+
+def add_key_gradients(
+    gradient: Tensor,
+    mixed_grad: Tensor,
+    qkv: Tensor,
+    cosine: Tensor,
+    sine: Tensor,
+    offsets: Tensor,
+    log_sums: Tensor,
+    keys: Tensor,
+    queries: Tensor,
+    deltas: Tensor,
+    causal: bool,
+    tiling: Tiling,
+) -> None:
+    """Fill in the parts of the keys and values."""
+    _launch(
+        _backward_keys, tiling, offsets, qkv, causal,
+        _described(mixed_grad, tiling), qkv, keys, _described(queries, tiling), cosine, sine,
+        offsets, log_sums, deltas, gradient, 1 / LOG2_E,
+    )  # fmt: skip
+
+
+def _launch(kernel: Any, tiling: Tiling, offsets: Tensor, qkv: Tensor, causal: bool, *arguments: Any) -> None:
     """One program for each head of each slot; `_locate` says which tile a slot is."""
-    return ((rows // tiling.held + sequences) * heads,)
+    rows, _, heads, channels = qkv.shape
+    sequences = offsets.numel() - 1
+    if not rows:
+        return
+    with torch.cuda.device_of(qkv):
+        kernel[((rows // tiling.held + sequences) * heads,)](
+            *arguments,
+            rows,
+            sequences,
+            heads,
+            channels,
+            causal,
+            tiling.held,
+            tiling.step,
+            tiling.described,
+            num_warps=tiling.warps,
+            num_stages=tiling.stages,
+            maxnreg=tiling.registers,
+        )
+
+
+def _described(rows: Tensor, tiling: Tiling):
+    if not tiling.described:
+        return rows
+    channels = rows.shape[-1]
+    return TensorDescriptor.from_tensor(rows.flatten(1), [tiling.step, channels])
 
 
 @triton.jit
@@ -209,6 +234,26 @@ def _tile(base, place, length, STRIDE: tl.constexpr, CHANNELS: tl.constexpr, MAS
     if MASKED:
         return tl.load(pointers, mask=place[:, None] < length, other=0.0)
     return tl.load(pointers)
+
+
+@triton.jit
+def _step(
+    source,
+    row,
+    column,
+    start,
+    length,
+    STEP: tl.constexpr,
+    STRIDE: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    MASKED: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+):
+    """Rows [., C] of one head from `start` on in the sequence that begins at `row`."""
+    if DESCRIBED:
+        return source.load([row.to(tl.int32) + start, column])
+    else:
+        return _tile(source + row * STRIDE + column, start + tl.arange(0, STEP), length, STRIDE, CHANNELS, MASKED)
 
 
 @triton.jit
@@ -287,6 +332,9 @@ def _attend(
     mixture,
     keys,
     values,
+    row,
+    key_column,
+    value_column,
     place,
     length,
     first,
@@ -296,11 +344,12 @@ def _attend(
     STEP: tl.constexpr,
     MASKED: tl.constexpr,
     CAUSAL: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
     """Let the queries of a tile see the keys from `first` to `last`."""
     for start in range(first, last, STEP):
         there = start + tl.arange(0, STEP)
-        key = _tile(keys, there, length, HEADS * CHANNELS, CHANNELS, MASKED)
+        key = _step(keys, row, key_column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
         scores = tl.dot(query, tl.trans(key))
         if MASKED:
             seen = there[None, :] < length
@@ -311,7 +360,7 @@ def _attend(
         weights = tl.exp2(scores - larger[:, None])
         shrink = tl.exp2(largest - larger)
         total = total * shrink + tl.sum(weights, 1)
-        value = _tile(values, there, length, 3 * HEADS * CHANNELS, CHANNELS, MASKED)
+        value = _step(values, row, value_column, start, length, STEP, 3 * HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
         mixture = tl.dot(weights.to(value.dtype), value, mixture * shrink[:, None])
         largest = larger
     return total, largest, mixture
@@ -321,6 +370,7 @@ def _attend(
 def _forward(
     qkv,
     keys,
+    values,
     cosine,
     sine,
     offsets,
@@ -334,6 +384,7 @@ def _forward(
     CAUSAL: tl.constexpr,
     HELD: tl.constexpr,
     STEP: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
     HALF: tl.constexpr = CHANNELS // 2
     WIDTH: tl.constexpr = HEADS * CHANNELS
@@ -359,15 +410,14 @@ def _forward(
     else:
         whole = length // STEP * STEP
         last = length
-    keys += row * WIDTH + head * CHANNELS
-    values = qkv + 2 * WIDTH
+    column = head * CHANNELS
     total, largest, mixture = _attend(
-        query, total, largest, mixture, keys, values, place, length, 0, whole,
-        HEADS, CHANNELS, STEP, False, CAUSAL,
+        query, total, largest, mixture, keys, values, row, column, 2 * WIDTH + column, place, length, 0, whole,
+        HEADS, CHANNELS, STEP, False, CAUSAL, DESCRIBED,
     )  # fmt: skip
     total, largest, mixture = _attend(
-        query, total, largest, mixture, keys, values, place, length, whole, last,
-        HEADS, CHANNELS, STEP, True, CAUSAL,
+        query, total, largest, mixture, keys, values, row, column, 2 * WIDTH + column, place, length, whole, last,
+        HEADS, CHANNELS, STEP, True, CAUSAL, DESCRIBED,
     )  # fmt: skip
 
     inside = place < length
@@ -386,6 +436,9 @@ def _add_query_grad(
     delta,
     keys,
     values,
+    row,
+    key_column,
+    value_column,
     place,
     length,
     first,
@@ -395,12 +448,13 @@ def _add_query_grad(
     STEP: tl.constexpr,
     MASKED: tl.constexpr,
     CAUSAL: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
     """What the keys from `first` to `last` add to the gradient of the rotated queries of a tile."""
     for start in range(first, last, STEP):
         there = start + tl.arange(0, STEP)
-        key = _tile(keys, there, length, HEADS * CHANNELS, CHANNELS, MASKED)
-        value = _tile(values, there, length, 3 * HEADS * CHANNELS, CHANNELS, MASKED)
+        key = _step(keys, row, key_column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
+        value = _step(values, row, value_column, start, length, STEP, 3 * HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
         scores = tl.dot(query, tl.trans(key))
         weights_grad = tl.dot(mixed_grad, tl.trans(value))
         if MASKED:
@@ -419,6 +473,7 @@ def _backward_queries(
     mixed_grad,
     qkv,
     keys,
+    values,
     cosine,
     sine,
     offsets,
@@ -436,6 +491,7 @@ def _backward_queries(
     CAUSAL: tl.constexpr,
     HELD: tl.constexpr,
     STEP: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
     """The gradient of the queries; leaves the rotated queries and the deltas for the other half."""
     HALF: tl.constexpr = CHANNELS // 2
@@ -472,15 +528,14 @@ def _backward_queries(
     else:
         whole = length // STEP * STEP
         last = length
-    keys += here
-    values = qkv + 2 * WIDTH
+    column = head * CHANNELS
     query_grad = _add_query_grad(
-        query_grad, query, grad, log_sum, delta, keys, values, place, length, 0, whole,
-        HEADS, CHANNELS, STEP, False, CAUSAL,
+        query_grad, query, grad, log_sum, delta, keys, values, row, column, 2 * WIDTH + column, place, length, 0, whole,
+        HEADS, CHANNELS, STEP, False, CAUSAL, DESCRIBED,
     )  # fmt: skip
     query_grad = _add_query_grad(
-        query_grad, query, grad, log_sum, delta, keys, values, place, length, whole, last,
-        HEADS, CHANNELS, STEP, True, CAUSAL,
+        query_grad, query, grad, log_sum, delta, keys, values, row, column, 2 * WIDTH + column, place, length, whole, last,
+        HEADS, CHANNELS, STEP, True, CAUSAL, DESCRIBED,
     )  # fmt: skip
     # Read again: kept through the loop, they would take registers that it needs.
     cosines, sines = _angles(cosine + row * HALF, sine + row * HALF, place, length, HALF)
@@ -500,6 +555,8 @@ def _add_key_grads(
     mixed_grad,
     log_sums,
     deltas,
+    row,
+    column,
     place,
     length,
     first,
@@ -509,6 +566,7 @@ def _add_key_grads(
     STEP: tl.constexpr,
     MASKED: tl.constexpr,
     CAUSAL: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
     """What the queries from `first` to `last` add to the gradients of the keys and values of a tile.
 
@@ -517,8 +575,8 @@ def _add_key_grads(
     """
     for start in range(first, last, STEP):
         there = start + tl.arange(0, STEP)
-        query = _tile(queries, there, length, HEADS * CHANNELS, CHANNELS, MASKED)
-        grad = _tile(mixed_grad, there, length, HEADS * CHANNELS, CHANNELS, MASKED)
+        query = _step(queries, row, column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
+        grad = _step(mixed_grad, row, column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
         if MASKED:  # a query past the end gives no key any weight
             log_sum = tl.load(log_sums + there, mask=there < length, other=float("inf"))
             delta = tl.load(deltas + there, mask=there < length, other=0.0)
@@ -556,6 +614,7 @@ def _backward_keys(
     CAUSAL: tl.constexpr,
     HELD: tl.constexpr,
     STEP: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
     """The gradients of the keys and values."""
     HALF: tl.constexpr = CHANNELS // 2
@@ -570,8 +629,7 @@ def _backward_keys(
     there = row * 3 * WIDTH + head * CHANNELS
     key = _tile(keys + here, place, length, WIDTH, CHANNELS, True)
     value = _tile(qkv + there + 2 * WIDTH, place, length, 3 * WIDTH, CHANNELS, True)
-    queries += here
-    mixed_grad += here
+    column = head * CHANNELS
     log_sums += head.to(tl.int64) * rows + row
     deltas += head.to(tl.int64) * rows + row
 
@@ -582,16 +640,16 @@ def _backward_keys(
     if CAUSAL:  # at the diagonal first
         first = tl.minimum(tl.cdiv(start + HELD, STEP) * STEP, whole)
         key_grad, value_grad = _add_key_grads(
-            key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, place, length,
-            start // STEP * STEP, first, HEADS, CHANNELS, STEP, True, True,
+            key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, row, column, place, length,
+            start // STEP * STEP, first, HEADS, CHANNELS, STEP, True, True, DESCRIBED,
         )  # fmt: skip
     key_grad, value_grad = _add_key_grads(
-        key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, place, length,
-        first, whole, HEADS, CHANNELS, STEP, False, CAUSAL,
+        key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, row, column, place, length,
+        first, whole, HEADS, CHANNELS, STEP, False, CAUSAL, DESCRIBED,
     )  # fmt: skip
     key_grad, value_grad = _add_key_grads(
-        key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, place, length,
-        whole, length, HEADS, CHANNELS, STEP, True, CAUSAL,
+        key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, row, column, place, length,
+        whole, length, HEADS, CHANNELS, STEP, True, CAUSAL, DESCRIBED,
     )  # fmt: skip
 
     pointers = gradient + there + 2 * WIDTH + place[:, None] * (3 * WIDTH)
