@@ -76,7 +76,7 @@ def _has_triton() -> bool:
 def _forward(
     qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The mixtures [T, H, C], and what `_backward` needs: log-sum-exps [H, T], rotated keys."""
+    """The mixtures [T, H, C]; for `_backward`, log-sum-exps and what is rotated [T, 2, H, C]."""
     from didlm.kernels import rotary_attention_triton
 
     return rotary_attention_triton.forward(qkv, cosine, sine, offsets, causal)
@@ -87,8 +87,9 @@ def _(
     qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     rows, _, heads, channels = qkv.shape
-    mixed, keys = qkv.new_empty(rows, heads, channels), qkv.new_empty(rows, heads, channels)
-    return mixed, qkv.new_empty(heads, rows, dtype=torch.float32), keys
+    aligned = heads, rows // 4 + offsets.shape[0] - 1, 4
+    log_sums = qkv.new_empty(aligned, dtype=torch.float32)
+    return qkv.new_empty(rows, heads, channels), log_sums, qkv.new_empty(rows, 2, heads, channels)
 
 
 @torch.library.custom_op("didlm::rotary_attention_backward", mutates_args=())
@@ -100,14 +101,14 @@ def _backward(
     offsets: Tensor,
     mixed: Tensor,
     log_sums: Tensor,
-    keys: Tensor,
+    turned: Tensor,
     causal: bool,
 ) -> Tensor:
     """The gradient of `qkv` [T, 3, H, C]."""
     from didlm.kernels import rotary_attention_triton
 
     return rotary_attention_triton.backward(
-        mixed_grad.contiguous(), qkv, cosine, sine, offsets, mixed, log_sums, keys, causal
+        mixed_grad.contiguous(), qkv, cosine, sine, offsets, mixed, log_sums, turned, causal
     )
 
 
@@ -118,9 +119,9 @@ def _(mixed_grad: Tensor, qkv: Tensor, *others: Any) -> Tensor:
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.causal = inputs
-    mixed, log_sums, keys = output
-    ctx.save_for_backward(*tensors, mixed, log_sums, keys)
-    ctx.mark_non_differentiable(log_sums, keys)
+    mixed, log_sums, turned = output
+    ctx.save_for_backward(*tensors, mixed, log_sums, turned)
+    ctx.mark_non_differentiable(log_sums, turned)
     ctx.set_materialize_grads(False)  # no zeros in the place of gradients that are not used
 
 

@@ -1,9 +1,9 @@
 """The Triton kernels of `rotary_attention`: imported only where they run.
 
-A program takes a tile of rows of one sequence and one head, and goes through the other rows of the
-sequence. What it goes through must lie in memory ready to be multiplied, or the copies could not
-run ahead of the matrix products: so the keys are rotated once before, and the backward pass leaves
-the rotated queries behind for its second half. What a program holds it rotates itself.
+Queries and keys are rotated once, by a kernel of their own, and kept for the backward pass: rotated
+where they are used, every key would be rotated by every tile of queries, and neither could be
+copied straight to where the tensor cores read. The other kernels then give every tile of one head
+of one sequence a program, which goes through the other rows of the sequence.
 
 The scores are kept in units of log 2, for exp2: the factor log2(e) / sqrt(C) is part of the rotated
 queries, and log-sum-exps are to base 2.
@@ -25,19 +25,22 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 LOG2_E = math.log2(math.e)
-ROTATED_ROWS = 64  # of the keys, by one program
+ROTATED_ROWS, ROTATED_HEADS = 16, 8  # by one program: enough loads in flight, few angles read
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a kernel cuts its work: rows held, rows taken per step, warps, and copies in flight."""
+    """How a kernel cuts its work.
 
-    held: int
-    step: int
+    Registers matter for how many programs a multiprocessor holds, and nothing but other programs
+    hides the time that one waits.
+    """
+
+    held: int  # rows of the tile of a program
+    step: int  # rows it goes through at a time
     warps: int
-    stages: int
-    described: bool = False
-    registers: int | None = None
+    stages: int  # copies in flight
+    registers: int | None = None  # at most so many
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,16 @@ class Tilings:
 
 
 TILINGS = {
-    32: Tilings(Tiling(128, 64, 4, 3), Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 3)),
-    64: Tilings(Tiling(128, 64, 4, 3), Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 3)),
-    128: Tilings(Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 2), Tiling(128, 64, 8, 2)),
+    32: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 2)),
+    64: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3), Tiling(64, 32, 4, 2)),
+    128: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 2), Tiling(64, 64, 4, 2)),
 }
 
 
 def forward(
     qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The mixtures [T, H, C], the log-sum-exps of the scores [H, T] and the rotated keys [T, H, C].
+    """The mixtures [T, H, C], and for `backward` what `rotated` and `attended` say.
 
     Args:
         qkv: [T, 3, H, C], contiguous.
@@ -68,10 +71,9 @@ def forward(
         offsets: [S + 1].
         causal: whether a row sees only the rows before it and itself.
     """
-    keys = rotated_keys(qkv, cosine, sine)
-    tiling = TILINGS[qkv.shape[-1]].forward
-    mixed, log_sums = mixtures(qkv, cosine, sine, offsets, keys, causal, tiling)
-    return mixed, log_sums, keys
+    turned = rotated(qkv, cosine, sine)
+    mixed, log_sums = attended(turned, qkv, offsets, causal, TILINGS[qkv.shape[-1]].forward)
+    return mixed, log_sums, turned
 
 
 def backward(
@@ -82,108 +84,103 @@ def backward(
     offsets: Tensor,
     mixed: Tensor,
     log_sums: Tensor,
-    keys: Tensor,
+    turned: Tensor,
     causal: bool,
 ) -> Tensor:
     """The gradient of `qkv` [T, 3, H, C], from that of the mixtures; the rest is `forward`'s."""
     gradient, tilings = torch.empty_like(qkv), TILINGS[qkv.shape[-1]]
-    queries, deltas = add_query_gradient(
-        gradient, mixed_grad, qkv, cosine, sine, offsets, mixed, log_sums, keys, causal, tilings.queries
+    rotation, scores = (cosine, sine), (turned, log_sums)
+    deltas = fill_queries(
+        gradient, mixed_grad, qkv, rotation, offsets, mixed, scores, causal, tilings.queries
     )
-    add_key_gradients(
-        gradient, mixed_grad, qkv, cosine, sine, offsets, log_sums, keys, queries, deltas, causal, tilings.keys
-    )
+    fill_keys(gradient, mixed_grad, qkv, rotation, offsets, deltas, scores, causal, tilings.keys)
     return gradient
 
 
-def rotated_keys(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """The rotated keys [T, H, C]."""
+def rotated(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """The rotated queries, times log2(e) / sqrt(C), and keys [T, 2, H, C]."""
     rows, _, heads, channels = qkv.shape
-    keys = qkv.new_empty(rows, heads, channels)
+    turned = qkv.new_empty(rows, 2, heads, channels)
     if rows:
+        grid = triton.cdiv(rows, ROTATED_ROWS), triton.cdiv(2 * heads, ROTATED_HEADS)
+        scale = LOG2_E / math.sqrt(channels)
         with torch.cuda.device_of(qkv):
-            _rotate_keys[(triton.cdiv(rows, ROTATED_ROWS) * heads,)](
-                qkv, cosine, sine, keys, rows, heads, channels, ROTATED_ROWS
+            _rotate[grid](
+                qkv, cosine, sine, turned, scale, rows, heads, channels, ROTATED_ROWS, ROTATED_HEADS
             )
-    return keys
+    return turned
 
 
-def mixtures(
-    qkv: Tensor,
-    cosine: Tensor,
-    sine: Tensor,
-    offsets: Tensor,
-    keys: Tensor,
-    causal: bool,
-    tiling: Tiling,
+def attended(
+    turned: Tensor, qkv: Tensor, offsets: Tensor, causal: bool, tiling: Tiling
 ) -> tuple[Tensor, Tensor]:
-    """The mixtures [T, H, C] and the log-sum-exps [H, T]."""
+    """The mixtures [T, H, C] and the log-sum-exps to base 2 of the scores, as `_numbers_of` says."""
     rows, _, heads, channels = qkv.shape
-    mixed, log_sums = torch.empty_like(keys), keys.new_empty(heads, rows, dtype=torch.float32)
-    _launch(
-        _forward, tiling, offsets, qkv, causal,
-        qkv, _described(keys, tiling), _described(qkv, tiling), cosine, sine, offsets,
-        mixed, log_sums, LOG2_E / math.sqrt(channels),
-    )  # fmt: skip
+    mixed = qkv.new_empty(rows, heads, channels)
+    aligned = heads, rows // 4 + offsets.numel() - 1, 4
+    log_sums = qkv.new_empty(aligned, dtype=torch.float32)
+    if rows:
+        _launch(
+            _forward, tiling, qkv, offsets, causal,
+            turned, _steps(turned, tiling), _steps(qkv, tiling), mixed, log_sums,
+        )  # fmt: skip
     return mixed, log_sums
 
 
-def add_query_gradient(
+def fill_queries(
     gradient: Tensor,
     mixed_grad: Tensor,
     qkv: Tensor,
-    cosine: Tensor,
-    sine: Tensor,
+    rotation: tuple[Tensor, Tensor],
     offsets: Tensor,
     mixed: Tensor,
-    log_sums: Tensor,
-    keys: Tensor,
+    scores: tuple[Tensor, Tensor],
     causal: bool,
     tiling: Tiling,
-) -> tuple[Tensor, Tensor]:
-    """Fill in the part of the queries; the rotated queries [T, H, C] and the deltas [H, T]."""
-    channels = qkv.shape[-1]
-    queries, deltas = torch.empty_like(keys), torch.empty_like(log_sums)
-    _launch(
-        _backward_queries, tiling, offsets, qkv, causal,
-        mixed_grad, qkv, _described(keys, tiling), _described(qkv, tiling), cosine, sine, offsets,
-        mixed, log_sums, queries, deltas, gradient,
-        LOG2_E / math.sqrt(channels), 1 / math.sqrt(channels),
-    )  # fmt: skip
-    return queries, deltas
+) -> Tensor:
+    """Write the gradient of the queries; the products of mixtures and their gradients."""
+    turned, log_sums = scores
+    deltas = torch.empty_like(log_sums)
+    if len(qkv):
+        _launch(
+            _backward_queries, tiling, qkv, offsets, causal,
+            turned, _steps(turned, tiling), _steps(qkv, tiling), *rotation,
+            mixed_grad, mixed, log_sums, deltas, gradient, 1 / math.sqrt(qkv.shape[-1]),
+        )  # fmt: skip
+    return deltas
 
 
-def add_key_gradients(
+def fill_keys(
     gradient: Tensor,
     mixed_grad: Tensor,
     qkv: Tensor,
-    cosine: Tensor,
-    sine: Tensor,
+    rotation: tuple[Tensor, Tensor],
     offsets: Tensor,
-    log_sums: Tensor,
-    keys: Tensor,
-    queries: Tensor,
     deltas: Tensor,
+    scores: tuple[Tensor, Tensor],
     causal: bool,
     tiling: Tiling,
 ) -> None:
-    """Fill in the parts of the keys and values."""
-    _launch(
-        _backward_keys, tiling, offsets, qkv, causal,
-        _described(mixed_grad, tiling), qkv, keys, _described(queries, tiling), cosine, sine,
-        offsets, log_sums, deltas, gradient, 1 / LOG2_E,
-    )  # fmt: skip
+    """Write the gradients of the keys and values."""
+    turned, log_sums = scores
+    if len(qkv):
+        _launch(
+            _backward_keys, tiling, qkv, offsets, causal,
+            turned, qkv, _steps(turned, tiling), _steps(mixed_grad, tiling), *rotation,
+            _numbers(log_sums, tiling), _numbers(deltas, tiling), gradient, 1 / LOG2_E,
+        )  # fmt: skip
 
 
-def _launch(kernel: Any, tiling: Tiling, offsets: Tensor, qkv: Tensor, causal: bool, *arguments: Any) -> None:
+def _launch(
+    kernel: Any, tiling: Tiling, qkv: Tensor, offsets: Tensor, causal: bool, *arguments: Any
+) -> None:
     """One program for each head of each slot; `_locate` says which tile a slot is."""
     rows, _, heads, channels = qkv.shape
     sequences = offsets.numel() - 1
-    if not rows:
-        return
     with torch.cuda.device_of(qkv):
         kernel[((rows // tiling.held + sequences) * heads,)](
             *arguments,
+            offsets,
             rows,
             sequences,
             heads,
@@ -191,23 +188,24 @@ def _launch(kernel: Any, tiling: Tiling, offsets: Tensor, qkv: Tensor, causal: b
             causal,
             tiling.held,
             tiling.step,
-            tiling.described,
             num_warps=tiling.warps,
             num_stages=tiling.stages,
             maxnreg=tiling.registers,
         )
 
 
-def _described(rows: Tensor, tiling: Tiling):
-    if not tiling.described:
-        return rows
-    channels = rows.shape[-1]
-    return TensorDescriptor.from_tensor(rows.flatten(1), [tiling.step, channels])
+def _steps(rows: Tensor, tiling: Tiling) -> TensorDescriptor:
+    """For copies of some rows of one head at a time, past the end of a sequence too."""
+    return TensorDescriptor.from_tensor(rows.flatten(1), [tiling.step, rows.shape[-1]])
+
+
+def _numbers(numbers: Tensor, tiling: Tiling) -> TensorDescriptor:
+    return TensorDescriptor.from_tensor(numbers.flatten(), [tiling.step])
 
 
 @triton.jit
 def _locate(offsets, slot, sequences, BLOCK: tl.constexpr):
-    """The first row and the length of the sequence of a slot, and where in it the tile starts.
+    """The number of the sequence of a slot, its first row, its length, and where the tile starts.
 
     Sequence s has the slots from offsets[s] // BLOCK + s to offsets[s + 1] // BLOCK + s, both
     included: enough for its tiles, and at most one too many, which starts past its end. That needs
@@ -224,134 +222,110 @@ def _locate(offsets, slot, sequences, BLOCK: tl.constexpr):
             high = middle
     begin = tl.load(offsets + low).to(tl.int32)
     end = tl.load(offsets + low + 1).to(tl.int32)
-    return begin, end - begin, (slot - begin // BLOCK - low) * BLOCK
+    return low, begin, end - begin, (slot - begin // BLOCK - low) * BLOCK
 
 
 @triton.jit
-def _tile(base, place, length, STRIDE: tl.constexpr, CHANNELS: tl.constexpr, MASKED: tl.constexpr):
-    """Rows [., C] of one head, from the first row of the sequence at `base`."""
+def _numbers_of(head, sequence, begin, rows, sequences):
+    """Where the numbers of the rows of a sequence start: at a multiple of 16 bytes.
+
+    The copy engine wants that. They lie in [H, T // 4 + S, 4], in slots of 4 as those of `_locate`.
+    """
+    return (head * (rows // 4 + sequences) + begin // 4 + sequence) * 4
+
+
+@triton.jit
+def _tile(base, place, length, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
+    """Rows [., C] of one head, counted from the first row of the sequence, at `base`."""
     pointers = base + place[:, None] * STRIDE + tl.arange(0, CHANNELS)[None, :]
-    if MASKED:
-        return tl.load(pointers, mask=place[:, None] < length, other=0.0)
-    return tl.load(pointers)
+    return tl.load(pointers, mask=place[:, None] < length, other=0.0)
 
 
 @triton.jit
-def _step(
-    source,
-    row,
-    column,
-    start,
-    length,
-    STEP: tl.constexpr,
-    STRIDE: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    MASKED: tl.constexpr,
-    DESCRIBED: tl.constexpr,
-):
-    """Rows [., C] of one head from `start` on in the sequence that begins at `row`."""
-    if DESCRIBED:
-        return source.load([row.to(tl.int32) + start, column])
-    else:
-        return _tile(source + row * STRIDE + column, start + tl.arange(0, STEP), length, STRIDE, CHANNELS, MASKED)
-
-
-@triton.jit
-def _angles(cosine, sine, place, length, HALF: tl.constexpr):
-    """Cosines and sines [., C / 2] of rows, from the first row of the sequence."""
-    where = place[:, None] * HALF + tl.arange(0, HALF)[None, :]
-    inside = place[:, None] < length
-    return tl.load(cosine + where, mask=inside, other=1.0), tl.load(
-        sine + where, mask=inside, other=0.0
-    )
-
-
-@triton.jit
-def _rotated(
-    base, cosines, sines, place, length, STRIDE: tl.constexpr, HALF: tl.constexpr
-):
-    """Both halves [., C / 2] of rows, rotated, in float32."""
-    pointers = base + place[:, None] * STRIDE + tl.arange(0, HALF)[None, :]
-    inside = place[:, None] < length
-    first = tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
-    second = tl.load(pointers + HALF, mask=inside, other=0.0).to(tl.float32)
-    return first * cosines - second * sines, first * sines + second * cosines
-
-
-@triton.jit
-def _joined(first, second, ROWS: tl.constexpr, CHANNELS: tl.constexpr):
-    """Two halves side by side [., C]."""
-    return tl.reshape(tl.permute(tl.join(first, second), (0, 2, 1)), (ROWS, CHANNELS))
+def _store_tile(base, tile, place, length, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
+    pointers = base + place[:, None] * STRIDE + tl.arange(0, CHANNELS)[None, :]
+    tl.store(pointers, tile.to(base.dtype.element_ty), mask=place[:, None] < length)
 
 
 @triton.jit
 def _store_turned_back(
     base,
-    vectors,
-    cosines,
-    sines,
+    tile,
+    cosine,
+    sine,
     place,
     length,
     ROWS: tl.constexpr,
     STRIDE: tl.constexpr,
-    HALF: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):
     """Write gradients [., C] of rotated rows as those of the rows themselves."""
-    first, second = tl.split(tl.permute(tl.reshape(vectors, (ROWS, 2, HALF)), (0, 2, 1)))
-    pointers = base + place[:, None] * STRIDE + tl.arange(0, HALF)[None, :]
+    HALF: tl.constexpr = CHANNELS // 2
     inside = place[:, None] < length
-    kind = base.dtype.element_ty
-    tl.store(pointers, (first * cosines + second * sines).to(kind), mask=inside)
-    tl.store(pointers + HALF, (second * cosines - first * sines).to(kind), mask=inside)
+    angle = place[:, None] * HALF + tl.arange(0, HALF)[None, :]
+    cosines = tl.load(cosine + angle, mask=inside, other=0.0)
+    sines = tl.load(sine + angle, mask=inside, other=0.0)
+    one, two = tl.split(tl.permute(tl.reshape(tile, (ROWS, 2, HALF)), (0, 2, 1)))
+    _store_tile(base, one * cosines + two * sines, place, length, STRIDE, HALF)
+    _store_tile(base + HALF, two * cosines - one * sines, place, length, STRIDE, HALF)
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _rotate_keys(
-    qkv, cosine, sine, keys, rows, HEADS: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
+def _rotate(
+    qkv,
+    cosine,
+    sine,
+    turned,
+    scale,
+    rows,
+    HEADS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
+    """Queries and keys are alike, 2 H heads side by side; only the queries are scaled."""
     HALF: tl.constexpr = CHANNELS // 2
-    head = tl.program_id(0) % HEADS
-    start = (tl.program_id(0) // HEADS).to(tl.int64) * ROWS
-    place = tl.arange(0, ROWS)
-    left = rows - start
-    cosines, sines = _angles(cosine + start * HALF, sine + start * HALF, place, left, HALF)
-    source = qkv + start * (3 * HEADS * CHANNELS) + (HEADS + head) * CHANNELS
-    first, second = _rotated(source, cosines, sines, place, left, 3 * HEADS * CHANNELS, HALF)
-    pointers = keys + start * (HEADS * CHANNELS) + head * CHANNELS
-    pointers += place[:, None] * (HEADS * CHANNELS) + tl.arange(0, HALF)[None, :]
-    inside = place[:, None] < left
-    tl.store(pointers, first.to(keys.dtype.element_ty), mask=inside)
-    tl.store(pointers + HALF, second.to(keys.dtype.element_ty), mask=inside)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None, None]
+    head = tl.program_id(1) * TOGETHER + tl.arange(0, TOGETHER)[None, :, None]
+    channel = tl.arange(0, HALF)[None, None, :]
+    cosines = tl.load(cosine + row * HALF + channel, mask=row < rows, other=0.0)
+    sines = tl.load(sine + row * HALF + channel, mask=row < rows, other=0.0)
+    inside = (row < rows) & (head < 2 * HEADS)
+    source = qkv + row * (3 * HEADS * CHANNELS) + head * CHANNELS + channel
+    one = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    two = tl.load(source + HALF, mask=inside, other=0.0).to(tl.float32)
+    factor = tl.where(head < HEADS, scale, 1.0)
+    target = turned + row * (2 * HEADS * CHANNELS) + head * CHANNELS + channel
+    kind = turned.dtype.element_ty
+    tl.store(target, ((one * cosines - two * sines) * factor).to(kind), mask=inside)
+    tl.store(target + HALF, ((one * sines + two * cosines) * factor).to(kind), mask=inside)
 
 
 @triton.jit
 def _attend(
-    query,
     total,
     largest,
     mixture,
+    query,
     keys,
     values,
-    row,
-    key_column,
-    value_column,
+    begin,
+    column,
     place,
     length,
     first,
     last,
-    HEADS: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    WIDTH: tl.constexpr,
     STEP: tl.constexpr,
     MASKED: tl.constexpr,
     CAUSAL: tl.constexpr,
-    DESCRIBED: tl.constexpr,
 ):
     """Let the queries of a tile see the keys from `first` to `last`."""
     for start in range(first, last, STEP):
-        there = start + tl.arange(0, STEP)
-        key = _step(keys, row, key_column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
+        key = keys.load([begin + start, WIDTH + column])
         scores = tl.dot(query, tl.trans(key))
         if MASKED:
+            there = start + tl.arange(0, STEP)
             seen = there[None, :] < length
             if CAUSAL:
                 seen = seen & (there[None, :] <= place[:, None])
@@ -360,7 +334,7 @@ def _attend(
         weights = tl.exp2(scores - larger[:, None])
         shrink = tl.exp2(largest - larger)
         total = total * shrink + tl.sum(weights, 1)
-        value = _step(values, row, value_column, start, length, STEP, 3 * HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
+        value = values.load([begin + start, 2 * WIDTH + column])
         mixture = tl.dot(weights.to(value.dtype), value, mixture * shrink[:, None])
         largest = larger
     return total, largest, mixture
@@ -368,15 +342,12 @@ def _attend(
 
 @triton.jit(do_not_specialize=["rows", "sequences"])
 def _forward(
-    qkv,
+    turned,
     keys,
     values,
-    cosine,
-    sine,
-    offsets,
     mixed,
     log_sums,
-    scale,
+    offsets,
     rows,
     sequences,
     HEADS: tl.constexpr,
@@ -384,21 +355,17 @@ def _forward(
     CAUSAL: tl.constexpr,
     HELD: tl.constexpr,
     STEP: tl.constexpr,
-    DESCRIBED: tl.constexpr,
 ):
-    HALF: tl.constexpr = CHANNELS // 2
+    """The mixtures and log-sum-exps; `keys` and `values` are columns of all rotated and all rows."""
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)
+    column = head * CHANNELS
     place = start + tl.arange(0, HELD)
-    qkv += row * 3 * WIDTH + head * CHANNELS
-    cosines, sines = _angles(cosine + row * HALF, sine + row * HALF, place, length, HALF)
-    one, two = _rotated(qkv, cosines, sines, place, length, 3 * WIDTH, HALF)
-    kind = mixed.dtype.element_ty
-    query = _joined((one * scale).to(kind), (two * scale).to(kind), HELD, CHANNELS)
+    query = _tile(turned + row * 2 * WIDTH + column, place, length, 2 * WIDTH, CHANNELS)
 
     total = tl.zeros([HELD], tl.float32)
     largest = tl.full([HELD], -float("inf"), tl.float32)
@@ -410,54 +377,49 @@ def _forward(
     else:
         whole = length // STEP * STEP
         last = length
-    column = head * CHANNELS
     total, largest, mixture = _attend(
-        query, total, largest, mixture, keys, values, row, column, 2 * WIDTH + column, place, length, 0, whole,
-        HEADS, CHANNELS, STEP, False, CAUSAL, DESCRIBED,
+        total, largest, mixture, query, keys, values, begin, column, place, length, 0, whole,
+        WIDTH, STEP, False, CAUSAL,
     )  # fmt: skip
     total, largest, mixture = _attend(
-        query, total, largest, mixture, keys, values, row, column, 2 * WIDTH + column, place, length, whole, last,
-        HEADS, CHANNELS, STEP, True, CAUSAL, DESCRIBED,
+        total, largest, mixture, query, keys, values, begin, column, place, length, whole, last,
+        WIDTH, STEP, True, CAUSAL,
     )  # fmt: skip
 
-    inside = place < length
-    tl.store(log_sums + head.to(tl.int64) * rows + row + place, largest + tl.log2(total), mask=inside)
-    pointers = mixed + row * WIDTH + head * CHANNELS
-    pointers += place[:, None] * WIDTH + tl.arange(0, CHANNELS)[None, :]
-    tl.store(pointers, (mixture / total[:, None]).to(kind), mask=inside[:, None])
+    here = _numbers_of(head, sequence, begin, rows, sequences) + place
+    tl.store(log_sums + here, largest + tl.log2(total), mask=place < length)
+    mixture = mixture / total[:, None]
+    _store_tile(mixed + row * WIDTH + column, mixture, place, length, WIDTH, CHANNELS)
 
 
 @triton.jit
 def _add_query_grad(
     query_grad,
     query,
-    mixed_grad,
+    grad,
     log_sum,
     delta,
     keys,
     values,
-    row,
-    key_column,
-    value_column,
+    begin,
+    column,
     place,
     length,
     first,
     last,
-    HEADS: tl.constexpr,
-    CHANNELS: tl.constexpr,
+    WIDTH: tl.constexpr,
     STEP: tl.constexpr,
     MASKED: tl.constexpr,
     CAUSAL: tl.constexpr,
-    DESCRIBED: tl.constexpr,
 ):
     """What the keys from `first` to `last` add to the gradient of the rotated queries of a tile."""
     for start in range(first, last, STEP):
-        there = start + tl.arange(0, STEP)
-        key = _step(keys, row, key_column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
-        value = _step(values, row, value_column, start, length, STEP, 3 * HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
+        key = keys.load([begin + start, WIDTH + column])
+        value = values.load([begin + start, 2 * WIDTH + column])
         scores = tl.dot(query, tl.trans(key))
-        weights_grad = tl.dot(mixed_grad, tl.trans(value))
+        weights_grad = tl.dot(grad, tl.trans(value))
         if MASKED:
+            there = start + tl.arange(0, STEP)
             seen = there[None, :] < length
             if CAUSAL:
                 seen = seen & (there[None, :] <= place[:, None])
@@ -470,20 +432,18 @@ def _add_query_grad(
 
 @triton.jit(do_not_specialize=["rows", "sequences"])
 def _backward_queries(
-    mixed_grad,
-    qkv,
+    turned,
     keys,
     values,
     cosine,
     sine,
-    offsets,
+    mixed_grad,
     mixed,
     log_sums,
-    queries,
     deltas,
     gradient,
     scale,
-    grad_scale,
+    offsets,
     rows,
     sequences,
     HEADS: tl.constexpr,
@@ -491,35 +451,24 @@ def _backward_queries(
     CAUSAL: tl.constexpr,
     HELD: tl.constexpr,
     STEP: tl.constexpr,
-    DESCRIBED: tl.constexpr,
 ):
-    """The gradient of the queries; leaves the rotated queries and the deltas for the other half."""
+    """The gradient of the queries, and for the other half the deltas."""
     HALF: tl.constexpr = CHANNELS // 2
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)
+    column = head * CHANNELS
     place = start + tl.arange(0, HELD)
-    inside = place < length
-    channel = tl.arange(0, CHANNELS)
-    here = row * WIDTH + head * CHANNELS
-    kind = queries.dtype.element_ty
-
-    qkv += row * 3 * WIDTH + head * CHANNELS
-    cosines, sines = _angles(cosine + row * HALF, sine + row * HALF, place, length, HALF)
-    one, two = _rotated(qkv, cosines, sines, place, length, 3 * WIDTH, HALF)
-    query = _joined((one * scale).to(kind), (two * scale).to(kind), HELD, CHANNELS)
-    pointers = queries + here + place[:, None] * WIDTH + channel[None, :]
-    tl.store(pointers, query, mask=inside[:, None])
-
-    grad = _tile(mixed_grad + here, place, length, WIDTH, CHANNELS, True)
-    mixture = _tile(mixed + here, place, length, WIDTH, CHANNELS, True)
+    query = _tile(turned + row * 2 * WIDTH + column, place, length, 2 * WIDTH, CHANNELS)
+    grad = _tile(mixed_grad + row * WIDTH + column, place, length, WIDTH, CHANNELS)
+    mixture = _tile(mixed + row * WIDTH + column, place, length, WIDTH, CHANNELS)
     delta = tl.sum(grad.to(tl.float32) * mixture.to(tl.float32), 1)
-    of_row = head.to(tl.int64) * rows + row + place
-    tl.store(deltas + of_row, delta, mask=inside)
-    log_sum = tl.load(log_sums + of_row, mask=inside, other=float("inf"))
+    here = _numbers_of(head, sequence, begin, rows, sequences) + place
+    tl.store(deltas + here, delta, mask=place < length)
+    log_sum = tl.load(log_sums + here, mask=place < length, other=float("inf"))
 
     query_grad = tl.zeros([HELD, CHANNELS], tl.float32)
     if CAUSAL:
@@ -528,20 +477,17 @@ def _backward_queries(
     else:
         whole = length // STEP * STEP
         last = length
-    column = head * CHANNELS
     query_grad = _add_query_grad(
-        query_grad, query, grad, log_sum, delta, keys, values, row, column, 2 * WIDTH + column, place, length, 0, whole,
-        HEADS, CHANNELS, STEP, False, CAUSAL, DESCRIBED,
+        query_grad, query, grad, log_sum, delta, keys, values, begin, column, place, length,
+        0, whole, WIDTH, STEP, False, CAUSAL,
     )  # fmt: skip
     query_grad = _add_query_grad(
-        query_grad, query, grad, log_sum, delta, keys, values, row, column, 2 * WIDTH + column, place, length, whole, last,
-        HEADS, CHANNELS, STEP, True, CAUSAL, DESCRIBED,
+        query_grad, query, grad, log_sum, delta, keys, values, begin, column, place, length,
+        whole, last, WIDTH, STEP, True, CAUSAL,
     )  # fmt: skip
-    # Read again: kept through the loop, they would take registers that it needs.
-    cosines, sines = _angles(cosine + row * HALF, sine + row * HALF, place, length, HALF)
     _store_turned_back(
-        gradient + row * 3 * WIDTH + head * CHANNELS,
-        query_grad * grad_scale, cosines, sines, place, length, HELD, 3 * WIDTH, HALF,
+        gradient + row * 3 * WIDTH + column, query_grad * scale,
+        cosine + row * HALF, sine + row * HALF, place, length, HELD, 3 * WIDTH, CHANNELS,
     )  # fmt: skip
 
 
@@ -552,43 +498,40 @@ def _add_key_grads(
     key,
     value,
     queries,
-    mixed_grad,
+    grads,
     log_sums,
     deltas,
-    row,
+    begin,
     column,
+    number,
     place,
     length,
     first,
     last,
-    HEADS: tl.constexpr,
-    CHANNELS: tl.constexpr,
     STEP: tl.constexpr,
     MASKED: tl.constexpr,
     CAUSAL: tl.constexpr,
-    DESCRIBED: tl.constexpr,
 ):
-    """What the queries from `first` to `last` add to the gradients of the keys and values of a tile.
+    """What the queries from `first` to `last` add to the gradients of a tile of keys and values.
 
     The scores stand here with the keys in the rows [K, Q], so that weights and their gradients are
     multiplied from where they are computed, in registers.
     """
     for start in range(first, last, STEP):
-        there = start + tl.arange(0, STEP)
-        query = _step(queries, row, column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
-        grad = _step(mixed_grad, row, column, start, length, STEP, HEADS * CHANNELS, CHANNELS, MASKED, DESCRIBED)
-        if MASKED:  # a query past the end gives no key any weight
-            log_sum = tl.load(log_sums + there, mask=there < length, other=float("inf"))
-            delta = tl.load(deltas + there, mask=there < length, other=0.0)
-        else:
-            log_sum = tl.load(log_sums + there)
-            delta = tl.load(deltas + there)
+        query = queries.load([begin + start, column])
+        log_sum = log_sums.load([number + start])
         scores = tl.dot(key, tl.trans(query))
+        if MASKED:
+            there = start + tl.arange(0, STEP)
+            # A query past the end gives no key any weight.
+            log_sum = tl.where(there < length, log_sum, float("inf"))
         weights = tl.exp2(scores - log_sum[None, :])
         if MASKED and CAUSAL:
             weights = tl.where(place[:, None] <= there[None, :], weights, 0.0)
-        weights_grad = tl.dot(value, tl.trans(grad))
+        grad = grads.load([begin + start, column])
         value_grad = tl.dot(weights.to(grad.dtype), grad, value_grad)
+        delta = deltas.load([number + start])
+        weights_grad = tl.dot(value, tl.trans(grad))
         scores_grad = weights * (weights_grad - delta[None, :])
         key_grad = tl.dot(scores_grad.to(query.dtype), query, key_grad)
     return key_grad, value_grad
@@ -596,17 +539,17 @@ def _add_key_grads(
 
 @triton.jit(do_not_specialize=["rows", "sequences"])
 def _backward_keys(
-    mixed_grad,
+    turned,
     qkv,
-    keys,
     queries,
+    grads,
     cosine,
     sine,
-    offsets,
     log_sums,
     deltas,
     gradient,
-    grad_scale,
+    scale,
+    offsets,
     rows,
     sequences,
     HEADS: tl.constexpr,
@@ -614,24 +557,20 @@ def _backward_keys(
     CAUSAL: tl.constexpr,
     HELD: tl.constexpr,
     STEP: tl.constexpr,
-    DESCRIBED: tl.constexpr,
 ):
     """The gradients of the keys and values."""
     HALF: tl.constexpr = CHANNELS // 2
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)
-    place = start + tl.arange(0, HELD)
-    here = row * WIDTH + head * CHANNELS
-    there = row * 3 * WIDTH + head * CHANNELS
-    key = _tile(keys + here, place, length, WIDTH, CHANNELS, True)
-    value = _tile(qkv + there + 2 * WIDTH, place, length, 3 * WIDTH, CHANNELS, True)
     column = head * CHANNELS
-    log_sums += head.to(tl.int64) * rows + row
-    deltas += head.to(tl.int64) * rows + row
+    number = _numbers_of(head, sequence, begin, rows, sequences)
+    place = start + tl.arange(0, HELD)
+    key = _tile(turned + row * 2 * WIDTH + WIDTH + column, place, length, 2 * WIDTH, CHANNELS)
+    value = _tile(qkv + row * 3 * WIDTH + 2 * WIDTH + column, place, length, 3 * WIDTH, CHANNELS)
 
     key_grad = tl.zeros([HELD, CHANNELS], tl.float32)
     value_grad = tl.zeros([HELD, CHANNELS], tl.float32)
@@ -640,24 +579,21 @@ def _backward_keys(
     if CAUSAL:  # at the diagonal first
         first = tl.minimum(tl.cdiv(start + HELD, STEP) * STEP, whole)
         key_grad, value_grad = _add_key_grads(
-            key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, row, column, place, length,
-            start // STEP * STEP, first, HEADS, CHANNELS, STEP, True, True, DESCRIBED,
+            key_grad, value_grad, key, value, queries, grads, log_sums, deltas,
+            begin, column, number, place, length, start // STEP * STEP, first, STEP, True, True,
         )  # fmt: skip
     key_grad, value_grad = _add_key_grads(
-        key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, row, column, place, length,
-        first, whole, HEADS, CHANNELS, STEP, False, CAUSAL, DESCRIBED,
+        key_grad, value_grad, key, value, queries, grads, log_sums, deltas,
+        begin, column, number, place, length, first, whole, STEP, False, CAUSAL,
     )  # fmt: skip
     key_grad, value_grad = _add_key_grads(
-        key_grad, value_grad, key, value, queries, mixed_grad, log_sums, deltas, row, column, place, length,
-        whole, length, HEADS, CHANNELS, STEP, True, CAUSAL, DESCRIBED,
+        key_grad, value_grad, key, value, queries, grads, log_sums, deltas,
+        begin, column, number, place, length, whole, length, STEP, True, CAUSAL,
     )  # fmt: skip
 
-    pointers = gradient + there + 2 * WIDTH + place[:, None] * (3 * WIDTH)
-    pointers += tl.arange(0, CHANNELS)[None, :]
-    kind = gradient.dtype.element_ty
-    tl.store(pointers, value_grad.to(kind), mask=place[:, None] < length)
-    cosines, sines = _angles(cosine + row * HALF, sine + row * HALF, place, length, HALF)
+    gradient += row * 3 * WIDTH + column
+    _store_tile(gradient + 2 * WIDTH, value_grad, place, length, 3 * WIDTH, CHANNELS)
     _store_turned_back(
-        gradient + there + WIDTH, key_grad * grad_scale, cosines, sines, place, length,
-        HELD, 3 * WIDTH, HALF,
+        gradient + WIDTH, key_grad * scale, cosine + row * HALF, sine + row * HALF,
+        place, length, HELD, 3 * WIDTH, CHANNELS,
     )  # fmt: skip
