@@ -13,7 +13,7 @@ from torch import Tensor
 from didlm.kernels.attention import attention_plain, packed_attention
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines [T, 1, C / 2]
-CHANNELS = (32, 64, 128)  # per head, for which the kernel has been measured
+CHANNELS = (32, 64, 128)  # per head, for which there are kernels
 
 
 def rotary_attention(
@@ -21,8 +21,8 @@ def rotary_attention(
 ) -> Tensor:
     """Softmax attention among the rows of each sequence [T, H, C], queries and keys rotated.
 
-    On CUDA in 16 bits this is one kernel for the whole of it, if Triton is there and the heads have
-    one of its sizes; elsewhere the rotation, then `packed_attention`.
+    On Hopper and later in 16 bits these are kernels of its own, if Triton is there and the heads
+    have one of their sizes; elsewhere the rotation, then `packed_attention`.
 
     Args:
         qkv: queries, keys and values [T, 3, H, C].
@@ -31,11 +31,11 @@ def rotary_attention(
         longest: no sequence has more rows than this.
         causal: whether a row sees only the rows before it and itself.
     """
-    if qkv.is_cuda and qkv.dtype in (torch.bfloat16, torch.float16):
-        if qkv.shape[-1] in CHANNELS and _has_triton():
-            cosine, sine = (x.detach().float().contiguous() for x in rotation)
-            mixed, _, _ = _forward(qkv.contiguous(), cosine, sine, offsets.contiguous(), causal)
-            return mixed
+    fits = qkv.dtype in (torch.bfloat16, torch.float16) and qkv.shape[-1] in CHANNELS
+    if qkv.is_cuda and fits and _has_kernel(qkv.device):
+        cosine, sine = (x.detach().float().contiguous() for x in rotation)
+        mixed, _, _ = _forward(qkv.contiguous(), cosine, sine, offsets.contiguous(), causal)
+        return mixed
     query, key, value = qkv.unbind(1)
     query, key = rotate(query, rotation), rotate(key, rotation)
     return packed_attention(query, key, value, offsets, longest, causal)
@@ -64,9 +64,13 @@ def rotate(vectors: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
 
 
+@torch.compiler.assume_constant_result
 @cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+def _has_kernel(device: torch.device) -> bool:
+    """Whether Triton is there, and the device has the copy engine that the kernels use."""
+    if torch.version.cuda is None or find_spec("triton") is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 # Operators of their own, so that compilers and graphs of kernels take them as they are.

@@ -52,9 +52,10 @@ class Tilings:
     keys: Tiling
 
 
+# By channels per head. Of a tile of 64 rows several programs fit a multiprocessor side by side.
 TILINGS = {
-    32: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 2)),
-    64: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3), Tiling(64, 32, 4, 2)),
+    32: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3)),
+    64: Tilings(Tiling(64, 64, 4, 2), Tiling(64, 32, 4, 3), Tiling(64, 32, 4, 3, registers=128)),
     128: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 2), Tiling(64, 64, 4, 2)),
 }
 
@@ -114,7 +115,7 @@ def rotated(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 def attended(
     turned: Tensor, qkv: Tensor, offsets: Tensor, causal: bool, tiling: Tiling
 ) -> tuple[Tensor, Tensor]:
-    """The mixtures [T, H, C] and the log-sum-exps to base 2 of the scores, as `_numbers_of` says."""
+    """The mixtures [T, H, C], and the log-sum-exps of the scores where `_numbers_of` says."""
     rows, _, heads, channels = qkv.shape
     mixed = qkv.new_empty(rows, heads, channels)
     aligned = heads, rows // 4 + offsets.numel() - 1, 4
@@ -356,7 +357,7 @@ def _forward(
     HELD: tl.constexpr,
     STEP: tl.constexpr,
 ):
-    """The mixtures and log-sum-exps; `keys` and `values` are columns of all rotated and all rows."""
+    """The mixtures and log-sum-exps; the columns of `keys` are those of `turned`, and so on."""
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
     sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
