@@ -64,10 +64,14 @@ def rotate(vectors: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
 
 
-@torch.compiler.assume_constant_result
-@cache
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_kernel(device: torch.device) -> bool:
     """Whether Triton is there, and the device has the copy engine that the kernels use."""
+    return _can_run(device)
+
+
+@cache
+def _can_run(device: torch.device) -> bool:
     if torch.version.cuda is None or find_spec("triton") is None:
         return False
     return torch.cuda.get_device_capability(device) >= (9, 0)
