@@ -196,7 +196,11 @@ def _launch(
 
 
 def _steps(rows: Tensor, tiling: Tiling) -> TensorDescriptor:
-    """For copies of some rows of one head at a time, past the end of a sequence too."""
+    """For copies of some rows of one head at a time.
+
+    They run past the end of a sequence, into the next or, at the very end, zeros: what comes from
+    there gets no weight, which is enough as long as it is finite.
+    """
     return TensorDescriptor.from_tensor(rows.flatten(1), [tiling.step, rows.shape[-1]])
 
 
@@ -532,6 +536,8 @@ def _add_key_grads(
         grad = grads.load([begin + start, column])
         value_grad = tl.dot(weights.to(grad.dtype), grad, value_grad)
         delta = deltas.load([number + start])
+        if MASKED:
+            delta = tl.where(there < length, delta, 0.0)  # nothing has been written there
         weights_grad = tl.dot(value, tl.trans(grad))
         scores_grad = weights * (weights_grad - delta[None, :])
         key_grad = tl.dot(scores_grad.to(query.dtype), query, key_grad)
