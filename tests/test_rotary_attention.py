@@ -1,6 +1,8 @@
 import itertools
+import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -79,12 +81,40 @@ def test_triton_is_not_needed_to_import_it() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, __file__], check=True, env=environment)
+
+
+def interpret() -> None:
+    """Run the kernels on the CPU, with memory that is not a number where nothing is written."""
+    from didlm.kernels.rotary_attention import _forward
+
+    torch.use_deterministic_algorithms(True)
+    lengths = [40, 1, 0, 17, 64, 0, 70]
+    for channels, causal in itertools.product((32, 64), (False, True)):
+        qkv, grad, rotation, offsets = packed(lengths, 1, channels, torch.float16)
+
+        def kernels(qkv, rotation, offsets, causal):
+            return _forward(qkv, *rotation, offsets, causal)[0]
+
+        found = with_gradient(kernels, qkv, grad, rotation, offsets, causal)
+        truth = with_gradient(
+            rotary_attention_plain, qkv.double(), grad.double(), rotation, offsets, 70, causal
+        )
+        for one, other in zip(found, truth, strict=True):
+            assert (one - other).norm() <= 1e-3 * other.norm()
+
+
 def check_against_truth(lengths, heads, channels, causal, dtype) -> None:
     """An error no worse than that of plain attention in the same dtype, in all results."""
     qkv, grad, rotation, offsets = packed(lengths, heads, channels, dtype, "cuda")
     rest = (rotation, offsets, max(lengths), causal)
     truth = with_gradient(rotary_attention_plain, qkv.double(), grad.double(), *rest)
     plain = with_gradient(rotary_attention_plain, qkv, grad, *rest)
+    # What is allocated next is then not a number where nothing is written.
+    torch.full((1 << 22,), torch.nan, device="cuda")
     fast = with_gradient(rotary_attention, qkv, grad, *rest)
     for name, found, other, right in zip(("mixed", *"qkv"), fast, plain, truth, strict=True):
         assert found.dtype == dtype
@@ -162,3 +192,7 @@ def test_no_rows_and_rows_that_lie_elsewhere() -> None:
     found = with_gradient(rotary_attention, scattered, turned, rotation, offsets, 30)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other)
+
+
+if __name__ == "__main__":
+    interpret()
