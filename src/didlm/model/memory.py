@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from didlm.kernels.attention import packed_attention
+from didlm.kernels.rotary_attention import Rotation, rotate
 from didlm.packed import Packed
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # query, key, value -> mixture, all [., H, C]
+# Queries, keys and values [., 3, H, C], their rotation -> mixture [., H, C]
+Attend = Callable[[Tensor, Rotation], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,9 @@ class Memory:
         asking = torch.searchsorted(self.new, x_t.offsets)
         longest = int(x_t.lengths.max()) + 1
 
-        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def attend(qkv: Tensor, rotation: Rotation) -> Tensor:
+            query, key, value = qkv.unbind(1)
+            query, key = rotate(query, rotation), rotate(key, rotation)
             self.states[self.new, layer, 0] = key.flatten(1).to(self.states.dtype)
             self.states[self.new, layer, 1] = value.flatten(1).to(self.states.dtype)
             keys, values = self.states[:, layer].unflatten(-1, key.shape[1:]).unbind(1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, layer_norm, relu, rms_norm, silu
 from torch.utils.checkpoint import checkpoint
 
-from didlm.kernels.attention import packed_attention
+from didlm.kernels.rotary_attention import Rotation, rotary_angles, rotary_attention
 from didlm.model.config import ModelConfig
 from didlm.model.dialect import replace_bos
 from didlm.model.length_prior import log_rate_prior
@@ -86,7 +86,7 @@ class Network(nn.Module):
         rotation = rotary_angles(position, self.config.width // self.config.heads)
         condition = self.time(deleted) if self.time else None
         attend = partial(
-            packed_attention, offsets=x_t.offsets, longest=longest, causal=self.config.causal
+            rotary_attention, offsets=x_t.offsets, longest=longest, causal=self.config.causal
         )
         for block in self.blocks:
             arguments = (hidden, condition, sequence, rotation, attend)
@@ -200,14 +200,12 @@ class Block(nn.Module):
         hidden: Tensor,
         condition: Tensor | None,
         sequence: Tensor,
-        rotation: tuple[Tensor, Tensor],
+        rotation: Rotation,
         attend: Attend,
     ) -> Tensor:
         """One layer [T, D] -> [T, D]."""
         normed, gate = self.attention_norm(hidden, condition, sequence)
-        query, key, value = self.attention_in(normed).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        query, key = rotate(query, rotation), rotate(key, rotation)
-        mixed = attend(query, key, value)
+        mixed = attend(self.attention_in(normed).unflatten(-1, (3, self.heads, -1)), rotation)
         hidden = hidden + gate * dropout(
             self.attention_out(mixed.flatten(1)), self.dropout, self.training
         )
@@ -311,20 +309,6 @@ class StopTower(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Rows [S, D] -> [S, D]."""
         return rows + self.outer(self.inner(self.norm(rows)).tanh())
-
-
-def rotary_angles(position: Tensor, channels: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [T, 1, C / 2] of the rotary position embedding."""
-    steps = torch.arange(0, channels, 2, device=position.device, dtype=torch.float32)
-    angle = position[:, None, None].float() * 10_000 ** (-steps / channels)
-    return angle.cos(), angle.sin()
-
-
-def rotate(vectors: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair of channels [T, H, C] by its angle."""
-    cosine, sine = (x.to(vectors.dtype) for x in rotation)
-    first, second = vectors.chunk(2, -1)
-    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
 
 
 def non_embedding_parameters(network: nn.Module) -> int:
