@@ -50,12 +50,15 @@ def start(folder: Path, function: Callable[..., Any], *arguments: Any, **environ
         os.environ.update(environment)
         torch.set_num_threads(1)
         try:
-            result = function(*arguments)
+            end(function(*arguments))
         except BaseException as error:
             if not isinstance(error, (ValueError, Interrupted, TrainingStopped)):
                 traceback.print_exc()
-            result = f"{type(error).__name__}: {error}"
+            end(f"{type(error).__name__}: {error}")
+
+    def end(result: Any) -> None:
         outcome.write_bytes(pickle.dumps(result))
+        # At once: what is left of a process group may wait for others that have ended before.
         os._exit(0)
 
     process = get_context("fork").Process(target=call)

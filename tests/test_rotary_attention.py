@@ -162,13 +162,14 @@ def test_what_other_sequences_hold_does_not_matter() -> None:
 
 @pytest.mark.gpu
 @on_gpu
-def test_it_compiles_whole_and_into_a_graph_of_kernels() -> None:
+def test_it_compiles_whole_and_is_captured_as_a_graph_of_kernels() -> None:
+    """Compiled it rotates, then attends, as a compiler can fuse it: the same up to rounding."""
     qkv, grad, rotation, offsets = packed([70, 5, 200, 33], 2, 64, torch.bfloat16, "cuda")
     expected = with_gradient(rotary_attention, qkv, grad, rotation, offsets, 200)
     compiled = torch.compile(rotary_attention, fullgraph=True)
     found = with_gradient(compiled, qkv, grad, rotation, offsets, 200)
     for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one, other)
+        torch.testing.assert_close(one, other, rtol=5e-2, atol=5e-2)
 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

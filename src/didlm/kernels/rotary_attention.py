@@ -32,7 +32,8 @@ def rotary_attention(
         causal: whether a row sees only the rows before it and itself.
     """
     fits = qkv.dtype in (torch.bfloat16, torch.float16) and qkv.shape[-1] in CHANNELS
-    if qkv.is_cuda and fits and _has_kernel(qkv.device):
+    # A compiler fuses the rotation itself; with these kernels it divided the network in two.
+    if qkv.is_cuda and fits and not torch.compiler.is_compiling() and _can_run(qkv.device):
         cosine, sine = (x.detach().float().contiguous() for x in rotation)
         mixed, _, _ = _forward(qkv.contiguous(), cosine, sine, offsets.contiguous(), causal)
         return mixed
@@ -64,14 +65,9 @@ def rotate(vectors: Tensor, rotation: Rotation) -> Tensor:
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _has_kernel(device: torch.device) -> bool:
-    """Whether Triton is there, and the device has the copy engine that the kernels use."""
-    return _can_run(device)
-
-
 @cache
 def _can_run(device: torch.device) -> bool:
+    """Whether Triton is there, and the device has the copy engine that the kernels use."""
     if torch.version.cuda is None or find_spec("triton") is None:
         return False
     return torch.cuda.get_device_capability(device) >= (9, 0)
