@@ -52,9 +52,9 @@ class Tilings:
     keys: Tiling
 
 
-# By channels per head. Of a tile of 64 rows several programs fit a multiprocessor side by side. Those
-# of 64 channels are the fastest of a sweep on an H200 at sequences of 1 to 1,024 rows, the others a
-# guess from an earlier version of the kernels.
+# By channels per head. Of a tile of 64 rows several programs fit a multiprocessor side by side.
+# Those of 64 channels are the fastest of a sweep on an H200, the others a guess from an earlier
+# version of the kernels.
 TILINGS = {
     32: Tilings(Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3), Tiling(64, 64, 4, 3)),
     64: Tilings(Tiling(64, 64, 4, 2), Tiling(64, 32, 4, 3), Tiling(64, 32, 4, 3, registers=128)),
