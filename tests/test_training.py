@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
 from didlm.pretrained import FORMAT, Model, load
 from didlm.text.documents import read_documents
-from didlm.train import state
+from didlm.train import loop, state
 from didlm.train.loop import TrainingStopped, train
 from didlm.train.optimiser import MovingAverage, learning_rate_factor
 from didlm.train.prepare import joined, prepare
@@ -184,6 +185,28 @@ def test_non_finite_steps_are_skipped_and_counted(corpus_file, tmp_path, monkeyp
     train(quick(corpus_file), tmp_path / "run")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [m["skipped"] for m in map(json.loads, lines) if m["kind"] == "train"][-1] == 2
+
+
+def test_a_bound_that_is_no_number_is_never_the_best(corpus_file, tmp_path, monkeypatch) -> None:
+    original, count = loop.validation_metrics, 0
+
+    def first_spoilt(*arguments):
+        nonlocal count
+        count += 1
+        spoilt = {"nats_per_document": math.nan} if count == 1 else {}
+        return original(*arguments) | spoilt
+
+    monkeypatch.setattr(loop, "validation_metrics", first_spoilt)
+    train(quick(corpus_file), tmp_path / "run")
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "nan" not in card.partition("## Use")[0]
+    assert "| nats per text | " in card
+
+
+def test_training_in_a_thread(corpus_file, tmp_path) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        model = threads.submit(train, quick(corpus_file, steps=1), tmp_path / "run").result()
+    assert len(texts(model)) == 2
 
 
 def test_many_non_finite_steps_stop_with_an_explanation_and_the_last_good_model(

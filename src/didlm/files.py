@@ -1,7 +1,6 @@
 """Writing files whole or not at all."""
 
 import contextlib
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -74,6 +73,11 @@ def alone_in(folder: Path) -> Iterator[Path]:
     """
     lock = folder / ".lock"
     with lock.open("a+") as file:
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield lock
+            return
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

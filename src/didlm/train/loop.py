@@ -1,6 +1,7 @@
 """The training loop: noised batches in, a model folder out."""
 
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Iterator
@@ -248,8 +249,9 @@ class _Run:
                 metrics = validation_metrics(validate(model, prepared, self.settings), prepared)
             metrics["flops"] = flops
             reporter.validation(progress.step, metrics, sentence(metrics, prepared))
-            if progress.best is None or metrics["nats_per_document"] < progress.best:
-                progress.best = metrics["nats_per_document"]
+            nats = metrics["nats_per_document"]
+            if math.isfinite(nats) and (progress.best is None or nats < progress.best):
+                progress.best = nats
                 card = model_card(self.settings, prepared, metrics, model.network)
                 model.save_pretrained(self.folder, card)
             with autocast(self.settings, self.world.device):
