@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from didlm.kernels import softmax_gradient as module
+from didlm.kernels.here import has_triton
 from didlm.kernels.softmax_gradient import (
     Targets,
     arrange,
-    has_triton,
     softmax_gradient_,
     softmax_gradient_plain_,
     times,

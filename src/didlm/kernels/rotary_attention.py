@@ -4,20 +4,26 @@ Legend: T rows, S sequences, H heads, C channels per head.
 """
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from didlm.kernels.attention import attention_plain, packed_attention
+from didlm.kernels.here import NARROW, runs_triton
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines [T, 1, C / 2]
 CHANNELS = (32, 64, 128)  # per head, for which there are kernels
 
 
 def rotary_attention(
-    qkv: Tensor, rotation: Rotation, offsets: Tensor, longest: int, causal: bool = False
+    qkv: Tensor,
+    rotation: Rotation,
+    offsets: Tensor,
+    longest: int,
+    causal: bool = False,
+    overwrite: bool = False,
 ) -> Tensor:
     """Softmax attention among the rows of each sequence [T, H, C], queries and keys rotated.
 
@@ -30,13 +36,13 @@ def rotary_attention(
         offsets: [S + 1] where each sequence starts, and the end, which is T.
         longest: no sequence has more rows than this.
         causal: whether a row sees only the rows before it and itself.
+        overwrite: whether `qkv` is needed no more, and may be rotated where it stands.
     """
-    fits = qkv.dtype in (torch.bfloat16, torch.float16) and qkv.shape[-1] in CHANNELS
-    # A compiler fuses the rotation itself; with these kernels it divided the network in two.
-    if qkv.is_cuda and fits and not torch.compiler.is_compiling() and _can_run(qkv.device):
+    fits = qkv.dtype in NARROW and qkv.shape[-1] in CHANNELS
+    if fits and runs_triton(qkv) and _has_copy_engine(qkv.device):
         cosine, sine = (x.detach().float().contiguous() for x in rotation)
-        mixed, _, _ = _forward(qkv.contiguous(), cosine, sine, offsets.contiguous(), causal)
-        return mixed
+        own = qkv.contiguous() if overwrite else qkv.clone(memory_format=torch.contiguous_format)
+        return _RotaryAttention.apply(own, cosine, sine, offsets.contiguous(), causal)  # type: ignore[no-untyped-call, no-any-return]
     query, key, value = qkv.unbind(1)
     query, key = rotate(query, rotation), rotate(key, rotation)
     return packed_attention(query, key, value, offsets, longest, causal)
@@ -66,74 +72,33 @@ def rotate(vectors: Tensor, rotation: Rotation) -> Tensor:
 
 
 @cache
-def _can_run(device: torch.device) -> bool:
-    """Whether Triton is there, and the device has the copy engine that the kernels use."""
-    if torch.version.cuda is None or find_spec("triton") is None:
+def _has_copy_engine(device: torch.device) -> bool:
+    """Whether the device has what the kernels copy with."""
+    if torch.version.cuda is None:
         return False
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-# Operators of their own, so that compilers and graphs of kernels take them as they are.
+class _RotaryAttention(torch.autograd.Function):
+    """The kernels; queries and keys are rotated where they stand, and kept so."""
 
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
+    ) -> Tensor:
+        from didlm.kernels import rotary_attention_triton
 
-@torch.library.custom_op("didlm::rotary_attention", mutates_args=())
-def _forward(
-    qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The mixtures [T, H, C]; for `_backward`, log-sum-exps and what is rotated [T, 2, H, C]."""
-    from didlm.kernels import rotary_attention_triton
+        mixed, log_sums = rotary_attention_triton.forward(qkv, cosine, sine, offsets, causal)
+        ctx.save_for_backward(qkv.detach(), cosine, sine, offsets, mixed, log_sums)
+        ctx.causal = causal
+        return mixed
 
-    return rotary_attention_triton.forward(qkv, cosine, sine, offsets, causal)
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, mixed_grad: Tensor) -> tuple[Tensor | None, ...]:
+        from didlm.kernels import rotary_attention_triton
 
-
-@_forward.register_fake
-def _(
-    qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    rows, _, heads, channels = qkv.shape
-    aligned = heads, rows // 4 + offsets.shape[0] - 1, 4
-    log_sums = qkv.new_empty(aligned, dtype=torch.float32)
-    return qkv.new_empty(rows, heads, channels), log_sums, qkv.new_empty(rows, 2, heads, channels)
-
-
-@torch.library.custom_op("didlm::rotary_attention_backward", mutates_args=())
-def _backward(
-    mixed_grad: Tensor,
-    qkv: Tensor,
-    cosine: Tensor,
-    sine: Tensor,
-    offsets: Tensor,
-    mixed: Tensor,
-    log_sums: Tensor,
-    turned: Tensor,
-    causal: bool,
-) -> Tensor:
-    """The gradient of `qkv` [T, 3, H, C]."""
-    from didlm.kernels import rotary_attention_triton
-
-    return rotary_attention_triton.backward(
-        mixed_grad.contiguous(), qkv, cosine, sine, offsets, mixed, log_sums, turned, causal
-    )
-
-
-@_backward.register_fake
-def _(mixed_grad: Tensor, qkv: Tensor, *others: Any) -> Tensor:
-    return torch.empty_like(qkv)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.causal = inputs
-    mixed, log_sums, turned = output
-    ctx.save_for_backward(*tensors, mixed, log_sums, turned)
-    ctx.mark_non_differentiable(log_sums, turned)
-    ctx.set_materialize_grads(False)  # no zeros in the place of gradients that are not used
-
-
-def _gradients(ctx: Any, mixed_grad: Tensor | None, *unused: None) -> tuple[Tensor | None, ...]:
-    if mixed_grad is None:
-        return None, None, None, None, None
-    gradient = _backward(mixed_grad, *ctx.saved_tensors, ctx.causal)
-    return gradient, None, None, None, None
-
-
-_forward.register_autograd(_gradients, setup_context=_save)
+        gradient = rotary_attention_triton.backward(
+            mixed_grad.contiguous(), *ctx.saved_tensors, ctx.causal
+        )
+        return gradient, None, None, None, None

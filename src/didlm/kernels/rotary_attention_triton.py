@@ -1,8 +1,8 @@
 """The Triton kernels of `rotary_attention`: imported only where they run.
 
-Queries and keys are rotated once, by a kernel of their own, and kept for the backward pass: rotated
-where they are used, every key would be rotated by every tile of queries, and neither could be
-copied straight to where the tensor cores read. The other kernels then give every tile of one head
+Queries and keys are rotated once, where they stand, by a kernel of their own, and kept so for the
+backward pass: rotated where they are used, every key would be rotated by every tile of queries, and
+neither could be copied straight to where the tensor cores read. The other kernels then give every tile of one head
 of one sequence a program, which goes through the other rows of the sequence.
 
 The scores are kept in units of log 2, for exp2: the factor log2(e) / sqrt(C) is part of the rotated
@@ -64,19 +64,18 @@ TILINGS = {
 
 def forward(
     qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The mixtures [T, H, C], and for `backward` what `rotated` and `attended` say.
+) -> tuple[Tensor, Tensor]:
+    """The mixtures [T, H, C], and for `backward` the log-sum-exps; queries and keys are rotated.
 
     Args:
-        qkv: [T, 3, H, C], contiguous.
+        qkv: [T, 3, H, C], contiguous; see `rotate_`.
         cosine: [T, 1, C / 2] float32, contiguous.
         sine: the same.
         offsets: [S + 1].
         causal: whether a row sees only the rows before it and itself.
     """
-    turned = rotated(qkv, cosine, sine)
-    mixed, log_sums = attended(turned, qkv, offsets, causal, TILINGS[qkv.shape[-1]].forward)
-    return mixed, log_sums, turned
+    rotate_(qkv, cosine, sine)
+    return attended(qkv, offsets, causal, TILINGS[qkv.shape[-1]].forward)
 
 
 def backward(
@@ -87,36 +86,31 @@ def backward(
     offsets: Tensor,
     mixed: Tensor,
     log_sums: Tensor,
-    turned: Tensor,
     causal: bool,
 ) -> Tensor:
-    """The gradient of `qkv` [T, 3, H, C], from that of the mixtures; the rest is `forward`'s."""
+    """The gradient of what `qkv` [T, 3, H, C] was before `forward`, from that of the mixtures."""
     gradient, tilings = torch.empty_like(qkv), TILINGS[qkv.shape[-1]]
-    rotation, scores = (cosine, sine), (turned, log_sums)
+    rotation = cosine, sine
     deltas = fill_queries(
-        gradient, mixed_grad, qkv, rotation, offsets, mixed, scores, causal, tilings.queries
+        gradient, mixed_grad, qkv, rotation, offsets, mixed, log_sums, causal, tilings.queries
     )
-    fill_keys(gradient, mixed_grad, qkv, rotation, offsets, deltas, scores, causal, tilings.keys)
+    fill_keys(gradient, mixed_grad, qkv, rotation, offsets, deltas, log_sums, causal, tilings.keys)
     return gradient
 
 
-def rotated(qkv: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """The rotated queries, times log2(e) / sqrt(C), and keys [T, 2, H, C]."""
+def rotate_(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+    """Rotate queries and keys where they stand; the queries also become log2(e) / sqrt(C) times."""
     rows, _, heads, channels = qkv.shape
-    turned = qkv.new_empty(rows, 2, heads, channels)
     if rows:
         grid = triton.cdiv(rows, ROTATED_ROWS), triton.cdiv(2 * heads, ROTATED_HEADS)
         scale = LOG2_E / math.sqrt(channels)
         with torch.cuda.device_of(qkv):
             _rotate[grid](
-                qkv, cosine, sine, turned, scale, rows, heads, channels, ROTATED_ROWS, ROTATED_HEADS
+                qkv, cosine, sine, scale, rows, heads, channels, ROTATED_ROWS, ROTATED_HEADS
             )
-    return turned
 
 
-def attended(
-    turned: Tensor, qkv: Tensor, offsets: Tensor, causal: bool, tiling: Tiling
-) -> tuple[Tensor, Tensor]:
+def attended(qkv: Tensor, offsets: Tensor, causal: bool, tiling: Tiling) -> tuple[Tensor, Tensor]:
     """The mixtures [T, H, C], and the log-sum-exps of the scores where `_numbers_of` says."""
     rows, _, heads, channels = qkv.shape
     mixed = qkv.new_empty(rows, heads, channels)
@@ -125,7 +119,7 @@ def attended(
     if rows:
         _launch(
             _forward, tiling, qkv, offsets, causal,
-            turned, _steps(turned, tiling), _steps(qkv, tiling), mixed, log_sums,
+            qkv, _steps(qkv, tiling), mixed, log_sums,
         )  # fmt: skip
     return mixed, log_sums
 
@@ -137,17 +131,16 @@ def fill_queries(
     rotation: tuple[Tensor, Tensor],
     offsets: Tensor,
     mixed: Tensor,
-    scores: tuple[Tensor, Tensor],
+    log_sums: Tensor,
     causal: bool,
     tiling: Tiling,
 ) -> Tensor:
     """Write the gradient of the queries; the products of mixtures and their gradients."""
-    turned, log_sums = scores
     deltas = torch.empty_like(log_sums)
     if len(qkv):
         _launch(
             _backward_queries, tiling, qkv, offsets, causal,
-            turned, _steps(turned, tiling), _steps(qkv, tiling), *rotation,
+            qkv, _steps(qkv, tiling), *rotation,
             mixed_grad, mixed, log_sums, deltas, gradient, 1 / math.sqrt(qkv.shape[-1]),
         )  # fmt: skip
     return deltas
@@ -160,16 +153,15 @@ def fill_keys(
     rotation: tuple[Tensor, Tensor],
     offsets: Tensor,
     deltas: Tensor,
-    scores: tuple[Tensor, Tensor],
+    log_sums: Tensor,
     causal: bool,
     tiling: Tiling,
 ) -> None:
     """Write the gradients of the keys and values."""
-    turned, log_sums = scores
     if len(qkv):
         _launch(
             _backward_keys, tiling, qkv, offsets, causal,
-            turned, qkv, _steps(turned, tiling), _steps(mixed_grad, tiling), *rotation,
+            qkv, _steps(qkv, tiling), _steps(mixed_grad, tiling), *rotation,
             _numbers(log_sums, tiling), _numbers(deltas, tiling), gradient, 1 / LOG2_E,
         )  # fmt: skip
 
@@ -282,7 +274,6 @@ def _rotate(
     qkv,
     cosine,
     sine,
-    turned,
     scale,
     rows,
     HEADS: tl.constexpr,
@@ -302,10 +293,9 @@ def _rotate(
     one = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     two = tl.load(source + HALF, mask=inside, other=0.0).to(tl.float32)
     factor = tl.where(head < HEADS, scale, 1.0)
-    target = turned + row * (2 * HEADS * CHANNELS) + head * CHANNELS + channel
-    kind = turned.dtype.element_ty
-    tl.store(target, ((one * cosines - two * sines) * factor).to(kind), mask=inside)
-    tl.store(target + HALF, ((one * sines + two * cosines) * factor).to(kind), mask=inside)
+    kind = qkv.dtype.element_ty
+    tl.store(source, ((one * cosines - two * sines) * factor).to(kind), mask=inside)
+    tl.store(source + HALF, ((one * sines + two * cosines) * factor).to(kind), mask=inside)
 
 
 @triton.jit
@@ -314,8 +304,7 @@ def _attend(
     largest,
     mixture,
     query,
-    keys,
-    values,
+    others,
     begin,
     column,
     place,
@@ -329,7 +318,7 @@ def _attend(
 ):
     """Let the queries of a tile see the keys from `first` to `last`."""
     for start in range(first, last, STEP):
-        key = keys.load([begin + start, WIDTH + column])
+        key = others.load([begin + start, WIDTH + column])
         scores = tl.dot(query, tl.trans(key))
         if MASKED:
             there = start + tl.arange(0, STEP)
@@ -341,7 +330,7 @@ def _attend(
         weights = tl.exp2(scores - larger[:, None])
         shrink = tl.exp2(largest - larger)
         total = total * shrink + tl.sum(weights, 1)
-        value = values.load([begin + start, 2 * WIDTH + column])
+        value = others.load([begin + start, 2 * WIDTH + column])
         mixture = tl.dot(weights.to(value.dtype), value, mixture * shrink[:, None])
         largest = larger
     return total, largest, mixture
@@ -349,9 +338,8 @@ def _attend(
 
 @triton.jit(do_not_specialize=["rows", "sequences"])
 def _forward(
-    turned,
-    keys,
-    values,
+    qkv,
+    others,
     mixed,
     log_sums,
     offsets,
@@ -363,7 +351,7 @@ def _forward(
     HELD: tl.constexpr,
     STEP: tl.constexpr,
 ):
-    """The mixtures and log-sum-exps; the columns of `keys` are those of `turned`, and so on."""
+    """The mixtures and log-sum-exps; `others` are the rows of `qkv`, for copies."""
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
     sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
@@ -372,7 +360,7 @@ def _forward(
     row = begin.to(tl.int64)
     column = head * CHANNELS
     place = start + tl.arange(0, HELD)
-    query = _tile(turned + row * 2 * WIDTH + column, place, length, 2 * WIDTH, CHANNELS)
+    query = _tile(qkv + row * 3 * WIDTH + column, place, length, 3 * WIDTH, CHANNELS)
 
     total = tl.zeros([HELD], tl.float32)
     largest = tl.full([HELD], -float("inf"), tl.float32)
@@ -385,11 +373,11 @@ def _forward(
         whole = length // STEP * STEP
         last = length
     total, largest, mixture = _attend(
-        total, largest, mixture, query, keys, values, begin, column, place, length, 0, whole,
+        total, largest, mixture, query, others, begin, column, place, length, 0, whole,
         WIDTH, STEP, False, CAUSAL,
     )  # fmt: skip
     total, largest, mixture = _attend(
-        total, largest, mixture, query, keys, values, begin, column, place, length, whole, last,
+        total, largest, mixture, query, others, begin, column, place, length, whole, last,
         WIDTH, STEP, True, CAUSAL,
     )  # fmt: skip
 
@@ -406,8 +394,7 @@ def _add_query_grad(
     grad,
     log_sum,
     delta,
-    keys,
-    values,
+    others,
     begin,
     column,
     place,
@@ -421,8 +408,8 @@ def _add_query_grad(
 ):
     """What the keys from `first` to `last` add to the gradient of the rotated queries of a tile."""
     for start in range(first, last, STEP):
-        key = keys.load([begin + start, WIDTH + column])
-        value = values.load([begin + start, 2 * WIDTH + column])
+        key = others.load([begin + start, WIDTH + column])
+        value = others.load([begin + start, 2 * WIDTH + column])
         scores = tl.dot(query, tl.trans(key))
         weights_grad = tl.dot(grad, tl.trans(value))
         if MASKED:
@@ -439,9 +426,8 @@ def _add_query_grad(
 
 @triton.jit(do_not_specialize=["rows", "sequences"])
 def _backward_queries(
-    turned,
-    keys,
-    values,
+    qkv,
+    others,
     cosine,
     sine,
     mixed_grad,
@@ -469,7 +455,7 @@ def _backward_queries(
     row = begin.to(tl.int64)
     column = head * CHANNELS
     place = start + tl.arange(0, HELD)
-    query = _tile(turned + row * 2 * WIDTH + column, place, length, 2 * WIDTH, CHANNELS)
+    query = _tile(qkv + row * 3 * WIDTH + column, place, length, 3 * WIDTH, CHANNELS)
     grad = _tile(mixed_grad + row * WIDTH + column, place, length, WIDTH, CHANNELS)
     mixture = _tile(mixed + row * WIDTH + column, place, length, WIDTH, CHANNELS)
     delta = tl.sum(grad.to(tl.float32) * mixture.to(tl.float32), 1)
@@ -485,11 +471,11 @@ def _backward_queries(
         whole = length // STEP * STEP
         last = length
     query_grad = _add_query_grad(
-        query_grad, query, grad, log_sum, delta, keys, values, begin, column, place, length,
+        query_grad, query, grad, log_sum, delta, others, begin, column, place, length,
         0, whole, WIDTH, STEP, False, CAUSAL,
     )  # fmt: skip
     query_grad = _add_query_grad(
-        query_grad, query, grad, log_sum, delta, keys, values, begin, column, place, length,
+        query_grad, query, grad, log_sum, delta, others, begin, column, place, length,
         whole, last, WIDTH, STEP, True, CAUSAL,
     )  # fmt: skip
     _store_turned_back(
@@ -548,7 +534,6 @@ def _add_key_grads(
 
 @triton.jit(do_not_specialize=["rows", "sequences"])
 def _backward_keys(
-    turned,
     qkv,
     queries,
     grads,
@@ -578,7 +563,7 @@ def _backward_keys(
     column = head * CHANNELS
     number = _numbers_of(head, sequence, begin, rows, sequences)
     place = start + tl.arange(0, HELD)
-    key = _tile(turned + row * 2 * WIDTH + WIDTH + column, place, length, 2 * WIDTH, CHANNELS)
+    key = _tile(qkv + row * 3 * WIDTH + WIDTH + column, place, length, 3 * WIDTH, CHANNELS)
     value = _tile(qkv + row * 3 * WIDTH + 2 * WIDTH + column, place, length, 3 * WIDTH, CHANNELS)
 
     key_grad = tl.zeros([HELD, CHANNELS], tl.float32)

@@ -11,8 +11,6 @@ Shapes: C rows of a chunk, R rows in all, P vocabulary with its padding, K targe
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -32,12 +30,6 @@ class Targets:
     def of_rows(self, first: int, last: int) -> "Targets":
         """The targets of the rows from `first` to before `last`."""
         return replace(self, starts=self.starts[first : last + 1])
-
-
-@cache
-def has_triton() -> bool:
-    """Whether the fast twin can be built: torch brings Triton along for GPUs, not for CPUs."""
-    return find_spec("triton") is not None
 
 
 def softmax_gradient_(

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from didlm.kernels.softmax_gradient import arrange, has_triton, softmax_gradient_, times
+from didlm.kernels.here import NARROW, has_triton
+from didlm.kernels.softmax_gradient import arrange, softmax_gradient_, times
 
 # At 8,192 rows, a vocabulary of 50,304 and width 768 in float32, the logits of a chunk then take
 # 206 MB and the two gradients 180 MB: less than 450 MB in all, and matrix products of a good size.
@@ -215,7 +216,7 @@ def _in_chunks_fused(
 
 
 def _is_fused(hidden: Tensor, dtype: torch.dtype) -> bool:
-    return hidden.is_cuda and dtype in (torch.bfloat16, torch.float16) and has_triton()
+    return hidden.is_cuda and dtype in NARROW and has_triton()
 
 
 def _fused_chunk(rows: int, padded: int) -> int:

@@ -24,9 +24,13 @@ class Memory:
     states: Tensor  # [T, L, 2, D], keys and values; anything at rows not read yet
     new: Tensor  # [N] rows to be read now: the last ones of their sequences, in rising order
 
+    def asking(self, x_t: Packed) -> Tensor:
+        """Where the new rows of each sequence start among them, and the end [S + 1]."""
+        return torch.searchsorted(self.new, x_t.offsets)
+
     def attend(self, layer: int, x_t: Packed) -> Attend:
         """Attention of the new rows to all rows before them, in one layer."""
-        asking = torch.searchsorted(self.new, x_t.offsets)
+        asking = self.asking(x_t)
         longest = int(x_t.lengths.max()) + 1
 
         def attend(qkv: Tensor, rotation: Rotation) -> Tensor:

@@ -5,12 +5,15 @@ Legend: T rows of the packed batch, S sequences, D width, H heads, C channels pe
 
 import math
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout, gelu, layer_norm, relu, rms_norm, silu
+from torch.nn.functional import dropout, silu
 from torch.utils.checkpoint import checkpoint
 
+from didlm.kernels.add_norm import Branch, Layout, Modulation, add, add_norm
+from didlm.kernels.feed_forward import feed_forward
 from didlm.kernels.rotary_attention import Rotation, rotary_angles, rotary_attention
 from didlm.model.config import ModelConfig
 from didlm.model.dialect import replace_bos
@@ -65,42 +68,51 @@ class Network(nn.Module):
         """
         leading = self.config.dialect.leading
         if leading is None:
-            return self._normed(*self._read(x_t, deleted, longest), x_t)
+            return self._read(x_t, deleted, longest)[1]
         read, place = replace_bos(x_t, leading)
-        hidden, condition = self._read(read, deleted, longest + max(0, len(leading) - 1))
-        states = self._normed(hidden, condition, read)[place]
+        hidden, states = self._read(read, deleted, longest + max(0, len(leading) - 1))
+        states = states[place]
         if not leading:
             return states.masked_fill(x_t.is_bos[:, None], 0)
         if not self.config.stop:
             return states
         return torch.cat([states, hidden[read.offsets[:-1]]])
 
-    def _read(self, x_t: Packed, deleted: Tensor, longest: int) -> tuple[Tensor, Tensor | None]:
-        """What the blocks say [T, D], and the condition of time [S, ...]."""
+    def _read(self, x_t: Packed, deleted: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """What the blocks say [T, D], before and after the last norm."""
         hidden = self.token_embedding(x_t.tokens)
         if self.flag_embedding is not None:
             hidden = hidden + self.flag_embedding(2 * (x_t.given != 0) + x_t.open)
         hidden = dropout(hidden, self.config.dropout, self.training)
-        sequence = x_t.sequence
-        position = torch.arange(x_t.rows, device=hidden.device) - x_t.offsets[:-1][sequence]
+        layout = Layout(x_t.sequence, x_t.offsets)
+        position = torch.arange(x_t.rows, device=hidden.device) - x_t.offsets[:-1][x_t.sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
         condition = self.time(deleted) if self.time else None
         attend = partial(
-            rotary_attention, offsets=x_t.offsets, longest=longest, causal=self.config.causal
+            rotary_attention,
+            offsets=x_t.offsets,
+            longest=longest,
+            causal=self.config.causal,
+            overwrite=True,
         )
+        stream = Stream(hidden)
         for block in self.blocks:
-            arguments = (hidden, condition, sequence, rotation, attend)
+            arguments = (stream, condition, layout, rotation, attend)
             if self.checkpointing and self.training:
-                hidden = checkpoint(block, *arguments, use_reentrant=False)
+                stream = checkpoint(block, *arguments, use_reentrant=False)
             else:
-                hidden = block(*arguments)
-        return hidden, condition
+                stream = block(*arguments)
+        return self._normed(stream, condition, layout)
 
-    def _normed(self, hidden: Tensor, condition: Tensor | None, x_t: Packed) -> Tensor:
+    def _normed(
+        self, stream: "Stream", condition: Tensor | None, layout: Layout
+    ) -> tuple[Tensor, Tensor]:
+        """The hidden states [T, D] before and after the last norm."""
         if self.final_norm is None:
-            return hidden
-        normed, _ = self.final_norm(hidden, condition, x_t.sequence)
-        return normed
+            hidden = add(stream.hidden, stream.branch, layout)
+            return hidden, hidden
+        hidden, normed, _ = self.final_norm(stream, condition, layout)
+        return hidden, normed
 
     def extend(self, x_t: Packed, memory: Memory) -> Tensor:
         """Hidden states [N, D] of the rows that a causal network has not read yet.
@@ -112,9 +124,10 @@ class Network(nn.Module):
         hidden = self.token_embedding(x_t.tokens[memory.new])
         position = memory.new - x_t.offsets[:-1][sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
+        stream, layout = Stream(hidden), Layout(sequence, memory.asking(x_t))
         for layer, block in enumerate(self.blocks):
-            hidden = block(hidden, None, sequence, rotation, memory.attend(layer, x_t))
-        return hidden if self.final_norm is None else self.final_norm(hidden, None, sequence)[0]
+            stream = block(stream, None, layout, rotation, memory.attend(layer, x_t))
+        return self._normed(stream, None, layout)[1]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Unnormalised log-probabilities of the tokens [R, P], padding of the head included."""
@@ -178,13 +191,29 @@ class Network(nn.Module):
                 nn.init.zeros_(parameter)
 
 
+class Stream(NamedTuple):
+    """The hidden states between two blocks: what the last layer said is not added to them yet.
+
+    The next norm adds it, so that the two are one pass over memory.
+    """
+
+    hidden: Tensor  # [T, D]
+    rows: Tensor | None = None  # [T, D] what is to be added
+    gate: Tensor | None = None  # [S, D] how much of it; one is added to it
+
+    @property
+    def branch(self) -> Branch | None:
+        """What is to be added."""
+        return None if self.rows is None else Branch(self.rows, self.gate)
+
+
 class Block(nn.Module):
     """Attention, then feed-forward, each around a residual connection with its norm in front."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.heads, self.dropout, self.gated = config.heads, config.dropout, config.gated
-        self.relu = config.dialect.relu
+        self.heads, self.dropout = config.heads, config.dropout
+        self.activation = "relu" if config.dialect.relu else "silu" if config.gated else "gelu"
         inner, biases = config.feed_forward, config.dialect.biases
         self.attention_norm = Norm(config, modulations=3)
         self.attention_in = nn.Linear(config.width, 3 * config.width, bias=False)
@@ -197,28 +226,24 @@ class Block(nn.Module):
 
     def forward(
         self,
-        hidden: Tensor,
+        stream: Stream,
         condition: Tensor | None,
-        sequence: Tensor,
+        layout: Layout,
         rotation: Rotation,
         attend: Attend,
-    ) -> Tensor:
-        """One layer [T, D] -> [T, D]."""
-        normed, gate = self.attention_norm(hidden, condition, sequence)
+    ) -> Stream:
+        """One layer."""
+        hidden, normed, gate = self.attention_norm(stream, condition, layout)
         mixed = attend(self.attention_in(normed).unflatten(-1, (3, self.heads, -1)), rotation)
-        hidden = hidden + gate * dropout(
-            self.attention_out(mixed.flatten(1)), self.dropout, self.training
-        )
-        normed, gate = self.feed_forward_norm(hidden, condition, sequence)
-        inner = self.feed_forward_in(normed)
-        if self.gated:
-            left, right = inner.chunk(2, -1)
-            inner = silu(left) * right
-        elif self.relu:
-            inner = relu(inner)
-        else:
-            inner = gelu(inner, approximate="tanh")
-        return hidden + gate * dropout(self.feed_forward_out(inner), self.dropout, self.training)
+        stream = Stream(hidden, self._dropped(self.attention_out(mixed.flatten(1))), gate)
+        hidden, normed, gate = self.feed_forward_norm(stream, condition, layout)
+        inward, outward = self.feed_forward_in, self.feed_forward_out
+        biases = None if inward.bias is None else (inward.bias, outward.bias)
+        rows = feed_forward(normed, inward.weight, outward.weight, self.activation, biases)
+        return Stream(hidden, self._dropped(rows), gate)
+
+    def _dropped(self, rows: Tensor) -> Tensor:
+        return dropout(rows, self.dropout, self.training) if self.dropout else rows
 
 
 class Norm(nn.Module):
@@ -238,20 +263,17 @@ class Norm(nn.Module):
         self.modulation = nn.Linear(config.condition, outputs) if config.condition else None
 
     def forward(
-        self, hidden: Tensor, condition: Tensor | None, sequence: Tensor
-    ) -> tuple[Tensor, Tensor | float]:
-        """The normed rows [T, D], and the gate of the residual branch [T, D] (or 1)."""
-        shape, weight = self.weight.shape, self.weight.to(hidden.dtype)
-        if self.kind == "layer":
-            bias = None if self.bias is None else self.bias.to(hidden.dtype)
-            normed = layer_norm(hidden, shape, weight, bias)
-        else:
-            normed = rms_norm(hidden, shape, weight)
-        if self.modulation is None or condition is None:
-            return normed, 1.0
-        scale, shift, *gate = self.modulation(condition).chunk(self.modulations, -1)
-        normed = normed * (1 + scale)[sequence] + shift[sequence]
-        return normed, (1 + gate[0])[sequence] if gate else 1.0
+        self, stream: Stream, condition: Tensor | None, layout: Layout
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The stream in one [T, D], its norm [T, D], and the gate of the branch from here [S, D]."""
+        modulation, gate = None, None
+        if self.modulation is not None and condition is not None:
+            scale, shift, *gates = self.modulation(condition).chunk(self.modulations, -1)
+            modulation, gate = Modulation(scale, shift), gates[0] if gates else None
+        hidden, normed = add_norm(
+            stream.hidden, stream.branch, self.kind, self.weight, self.bias, modulation, layout
+        )
+        return hidden, normed, gate
 
 
 class TimeCondition(nn.Module):

@@ -1,0 +1,287 @@
+"""The Triton kernels of `add_norm`: imported only where they run.
+
+Forward, a program has a row. Backward, it has a part of the rows of one sequence, so that it can
+add up what all of them say about scale, shift and gate on the way; the parts are added by a second,
+small kernel. No two programs add to one number: the sums are the same every time.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+PROGRAMS = 1024  # that the backward pass has at least: enough to fill a GPU
+COLUMNS = 256  # that one program of the small kernel adds up
+
+
+def forward(
+    hidden: Tensor,
+    branch: Tensor | None,
+    gate: Tensor | None,
+    weight: Tensor,
+    scale: Tensor | None,
+    shift: Tensor | None,
+    sequence: Tensor,
+    centred: bool,
+    epsilon: float,
+    dtype: torch.dtype,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sum and norm [T, D]; if they are to be kept, normed rows before weights, inverse deviations.
+
+    The sum is `hidden` itself where there is no branch.
+    """
+    rows, width = hidden.shape
+    summed = hidden if branch is None else torch.empty_like(hidden)
+    normed = torch.empty_like(hidden, dtype=dtype)
+    unit = torch.empty_like(normed if keep else normed[:0])
+    inverse = torch.empty(rows if keep else 0, dtype=torch.float32, device=hidden.device)
+    if rows:
+        with torch.cuda.device_of(hidden):
+            _forward[(rows,)](
+                hidden, branch, gate, weight, scale, shift, sequence,
+                summed, normed, unit, inverse, _stride(gate), _stride(scale), epsilon,
+                width, triton.next_power_of_2(width), branch is not None, gate is not None,
+                scale is not None, centred, keep, num_warps=_warps(width),
+            )  # fmt: skip
+    return summed, normed, unit, inverse
+
+
+def backward(
+    summed_grad: Tensor | None,
+    normed_grad: Tensor,
+    unit: Tensor,
+    inverse: Tensor,
+    branch: Tensor | None,
+    gate: Tensor | None,
+    weight: Tensor,
+    scale: Tensor | None,
+    offsets: Tensor,
+    centred: bool,
+    has_branch: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of hidden states, branch, gate, weight, scale and shift; None without such."""
+    (rows, width), sequences = unit.shape, offsets.numel() - 1
+    parts = triton.next_power_of_2(triton.cdiv(PROGRAMS, max(sequences, 1)))
+    hidden_grad = torch.empty_like(unit, dtype=dtype)
+    branch_grad = torch.empty_like(unit) if has_branch else None
+    kinds = 1 + (scale is not None) + (gate is not None)
+    sums = torch.empty(
+        sequences, parts, kinds, width, dtype=torch.float32, device=unit.device
+    )  # of products with the unit rows, of gradients, of products with the branch
+    if not sequences:
+        sums = sums.new_zeros(1, 1, kinds, width)
+    with torch.cuda.device_of(unit):
+        if sequences:
+            _backward[(sequences * parts,)](
+                summed_grad, normed_grad, unit, inverse, branch, gate, weight, scale, offsets,
+                hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), parts,
+                width, triton.next_power_of_2(width), kinds, summed_grad is not None, has_branch,
+                gate is not None, scale is not None, centred, num_warps=_warps(width),
+            )  # fmt: skip
+        if scale is None and gate is None:
+            weight_grad = sums.sum((0, 1, 2)).to(weight.dtype)
+            return hidden_grad, branch_grad, None, weight_grad, None, None
+        like = (scale if scale is not None else gate).dtype  # type: ignore[union-attr]
+        of_sequences = torch.empty(3, sequences, width, dtype=like, device=unit.device)
+        weight_sums = torch.empty(sequences, width, dtype=torch.float32, device=unit.device)
+        if sequences:
+            _add_parts[(sequences, triton.cdiv(width, COLUMNS))](
+                sums, weight, scale, of_sequences, weight_sums, _stride(scale), sequences, parts,
+                width, COLUMNS, kinds, gate is not None, scale is not None, num_warps=4,
+            )  # fmt: skip
+    scale_grad, shift_grad, gate_grad = of_sequences
+    return (
+        hidden_grad,
+        branch_grad,
+        None if gate is None else gate_grad,
+        weight_sums.sum(0).to(weight.dtype),
+        None if scale is None else scale_grad,
+        None if scale is None else shift_grad,
+    )
+
+
+def _stride(values: Tensor | None) -> int:
+    """From one sequence to the next: scale, shift and gate are columns of one table."""
+    assert values is None or values.stride(-1) == 1
+    return 0 if values is None else values.stride(0)
+
+
+def _warps(width: int) -> int:
+    return 4 if width <= 1024 else 8
+
+
+@triton.jit
+def _forward(
+    hidden,
+    branch,
+    gate,
+    weight,
+    scale,
+    shift,
+    sequence,
+    summed,
+    normed,
+    unit,
+    inverse,
+    gate_stride,
+    scale_stride,
+    epsilon,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BRANCH: tl.constexpr,
+    GATED: tl.constexpr,
+    MODULATED: tl.constexpr,
+    CENTRED: tl.constexpr,
+    KEEP: tl.constexpr,
+):
+    """One row."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < WIDTH
+    here = row * WIDTH + column
+    x = tl.load(hidden + here, mask=inside, other=0.0).to(tl.float32)
+    if GATED or MODULATED:
+        mine = tl.load(sequence + row)
+    if BRANCH:
+        added = tl.load(branch + here, mask=inside, other=0.0).to(tl.float32)
+        if GATED:
+            gates = tl.load(gate + mine * gate_stride + column, mask=inside, other=0.0)
+            added *= 1 + gates.to(tl.float32)
+        x += added
+        tl.store(summed + here, x.to(summed.dtype.element_ty), mask=inside)
+    if CENTRED:
+        x = tl.where(inside, x - tl.sum(x, 0) / WIDTH, 0.0)
+    factor = tl.rsqrt(tl.sum(x * x, 0) / WIDTH + epsilon)
+    x *= factor
+    if KEEP:
+        tl.store(unit + here, x.to(unit.dtype.element_ty), mask=inside)
+        tl.store(inverse + row, factor)
+    x *= tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    if MODULATED:
+        there = mine * scale_stride + column
+        x *= 1 + tl.load(scale + there, mask=inside, other=0.0).to(tl.float32)
+        x += tl.load(shift + there, mask=inside, other=0.0).to(tl.float32)
+    tl.store(normed + here, x.to(normed.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["parts"])
+def _backward(
+    summed_grad,
+    normed_grad,
+    unit,
+    inverse,
+    branch,
+    gate,
+    weight,
+    scale,
+    offsets,
+    hidden_grad,
+    branch_grad,
+    sums,
+    gate_stride,
+    scale_stride,
+    parts,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KINDS: tl.constexpr,
+    SUMMED: tl.constexpr,
+    BRANCH: tl.constexpr,
+    GATED: tl.constexpr,
+    MODULATED: tl.constexpr,
+    CENTRED: tl.constexpr,
+):
+    """Some rows of one sequence."""
+    program = tl.program_id(0)
+    sequence = (program // parts).to(tl.int64)
+    begin = tl.load(offsets + sequence).to(tl.int64)
+    end = tl.load(offsets + sequence + 1).to(tl.int64)
+    share = tl.cdiv(end - begin, parts)
+    first = begin + (program % parts) * share
+    last = tl.minimum(first + share, end)
+    column = tl.arange(0, BLOCK)
+    inside = column < WIDTH
+    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    if MODULATED:
+        there = sequence * scale_stride + column
+        factor *= 1 + tl.load(scale + there, mask=inside, other=0.0).to(tl.float32)
+    if GATED:
+        there = sequence * gate_stride + column
+        open = 1 + tl.load(gate + there, mask=inside, other=0.0).to(tl.float32)
+    by_unit = tl.zeros([BLOCK], tl.float32)
+    plain = tl.zeros([BLOCK], tl.float32)
+    by_branch = tl.zeros([BLOCK], tl.float32)
+    for row in range(first, last):
+        here = row * WIDTH + column
+        grad = tl.load(normed_grad + here, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(unit + here, mask=inside, other=0.0).to(tl.float32)
+        by_unit += grad * x
+        if MODULATED:
+            plain += grad
+        grad *= factor
+        result = grad - x * (tl.sum(grad * x, 0) / WIDTH)
+        if CENTRED:
+            result -= tl.sum(grad, 0) / WIDTH
+        result *= tl.load(inverse + row)
+        if SUMMED:
+            result += tl.load(summed_grad + here, mask=inside, other=0.0).to(tl.float32)
+        tl.store(hidden_grad + here, result.to(hidden_grad.dtype.element_ty), mask=inside)
+        if BRANCH:
+            if GATED:
+                added = tl.load(branch + here, mask=inside, other=0.0).to(tl.float32)
+                by_branch += result * added
+                result *= open
+            tl.store(branch_grad + here, result.to(branch_grad.dtype.element_ty), mask=inside)
+    sums += program.to(tl.int64) * KINDS * WIDTH + column
+    tl.store(sums, by_unit, mask=inside)
+    if MODULATED:
+        tl.store(sums + WIDTH, plain, mask=inside)
+    if GATED:
+        tl.store(sums + (KINDS - 1) * WIDTH, by_branch, mask=inside)
+
+
+@triton.jit(do_not_specialize=["sequences", "parts"])
+def _add_parts(
+    sums,
+    weight,
+    scale,
+    of_sequences,
+    weight_sums,
+    scale_stride,
+    sequences,
+    parts,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KINDS: tl.constexpr,
+    GATED: tl.constexpr,
+    MODULATED: tl.constexpr,
+):
+    """Some columns of one sequence: the gradients of scale, shift and gate, and its part of the
+    weight's."""
+    sequence = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < WIDTH
+    by_unit = tl.zeros([BLOCK], tl.float32)
+    plain = tl.zeros([BLOCK], tl.float32)
+    by_branch = tl.zeros([BLOCK], tl.float32)
+    for part in range(parts):
+        here = sums + (sequence * parts + part) * KINDS * WIDTH + column
+        by_unit += tl.load(here, mask=inside, other=0.0)
+        if MODULATED:
+            plain += tl.load(here + WIDTH, mask=inside, other=0.0)
+        if GATED:
+            by_branch += tl.load(here + (KINDS - 1) * WIDTH, mask=inside, other=0.0)
+    target = of_sequences + sequence * WIDTH + column
+    kind = of_sequences.dtype.element_ty
+    table = sequences * WIDTH
+    total = by_unit
+    if MODULATED:
+        weights = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+        there = sequence * scale_stride + column
+        total *= 1 + tl.load(scale + there, mask=inside, other=0.0).to(tl.float32)
+        tl.store(target, (by_unit * weights).to(kind), mask=inside)
+        tl.store(target + table, plain.to(kind), mask=inside)
+    if GATED:
+        tl.store(target + 2 * table, by_branch.to(kind), mask=inside)
+    tl.store(weight_sums + sequence * WIDTH + column, total, mask=inside)
