@@ -30,8 +30,8 @@ from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
 from didlm.train.settings import Settings
-from didlm.train.state import State
-from didlm.train.step import autocast, take_step
+from didlm.train.state import State, autocast
+from didlm.train.step import take_step
 from didlm.train.world import World
 from recording import record
 

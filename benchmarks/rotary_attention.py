@@ -145,23 +145,22 @@ def sweep(batch: Batch) -> None:
 
     qkv, grad, rotation, offsets = batch.qkv, batch.grad, batch.rotation, batch.offsets
     gradient = torch.empty_like(qkv)
-    turned = kernels.rotated(qkv, *rotation)
+    kernels.rotate_(qkv, *rotation)
     usual = kernels.TILINGS[qkv.shape[-1]]
-    mixed, log_sums = kernels.attended(turned, qkv, offsets, False, usual.forward)
+    mixed, log_sums = kernels.attended(qkv, offsets, False, usual.forward)
     rest = qkv, rotation, offsets
-    scores = turned, log_sums
-    deltas = kernels.fill_queries(gradient, grad, *rest, mixed, scores, False, usual.queries)
+    deltas = kernels.fill_queries(gradient, grad, *rest, mixed, log_sums, False, usual.queries)
 
     def forward(tiling: Tiling) -> None:
-        kernels.attended(turned, qkv, offsets, False, tiling)
+        kernels.attended(qkv, offsets, False, tiling)
 
     def queries(tiling: Tiling) -> None:
-        kernels.fill_queries(gradient, grad, *rest, mixed, scores, False, tiling)
+        kernels.fill_queries(gradient, grad, *rest, mixed, log_sums, False, tiling)
 
     def keys(tiling: Tiling) -> None:
-        kernels.fill_keys(gradient, grad, *rest, deltas, scores, False, tiling)
+        kernels.fill_keys(gradient, grad, *rest, deltas, log_sums, False, tiling)
 
-    alone = milliseconds(lambda: kernels.rotated(qkv, *rotation))
+    alone = milliseconds(lambda: kernels.rotate_(qkv, *rotation))
     print(f"{len(qkv):,} rows, {qkv.shape[-1]} channels; rotation {alone:.4f} ms")
     for name, kernel, products in (
         ("forward", forward, 2),

@@ -138,10 +138,11 @@ def train(
         raise ValueError(f"there is no run in {out}: to begin one, name its data or a recipe")
     if init and "preset" in chosen:
         raise ValueError("--preset has no effect with --init: the size is that of the model")
-    if steps is not None and chosen.get("flops"):
+    settings = settings_to_go_on(out, chosen) if resume else Settings().changed(chosen)
+    if steps is not None and settings.flops:
         raise ValueError("--steps has no effect where flops are set: the steps follow from them")
     try:
-        run(settings_to_go_on(out, chosen) if resume else Settings().changed(chosen), out, resume)
+        run(settings, out, resume)
     except (Interrupted, TrainingStopped) as error:
         print(f"didlm: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1) from None

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from didlm.data.batch import Batch
+from didlm.kernels.rows import unique_rows
 from didlm.kernels.token_loss import token_loss
 from didlm.model.transformer import Network
 from didlm.objectives import sparse
@@ -46,7 +47,7 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
             batch.complete_weight,
             reduction="none",
         )
-    features, head = network.readout(hidden[batch.target_rows])
+    features, head = network.readout(unique_rows(hidden, batch.target_rows))
     tokens, log_prob = token_loss(
         features,
         head,

@@ -73,7 +73,7 @@ def add_norm(
     fits = bias is None and len(weight) <= WIDEST and (branch is None or branch.rows.dtype == dtype)
     if dtype is None or not fits or not runs_triton(hidden):
         return add_norm_plain(hidden, branch, kind, weight, bias, modulation, layout)
-    return _AddNorm.apply(  # type: ignore[no-untyped-call, no-any-return]
+    return _AddNorm.apply(  # type: ignore[no-untyped-call]
         hidden.contiguous(),
         branch.rows.contiguous() if branch else None,
         branch.gate if branch else None,

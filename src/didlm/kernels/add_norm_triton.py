@@ -62,7 +62,7 @@ def backward(
     dtype: torch.dtype,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of hidden states, branch, gate, weight, scale and shift; None without such."""
-    (rows, width), sequences = unit.shape, offsets.numel() - 1
+    width, sequences = unit.shape[1], offsets.numel() - 1
     parts = triton.next_power_of_2(triton.cdiv(PROGRAMS, max(sequences, 1)))
     hidden_grad = torch.empty_like(unit, dtype=dtype)
     branch_grad = torch.empty_like(unit) if has_branch else None
@@ -257,8 +257,7 @@ def _add_parts(
     GATED: tl.constexpr,
     MODULATED: tl.constexpr,
 ):
-    """Some columns of one sequence: the gradients of scale, shift and gate, and its part of the
-    weight's."""
+    """Some columns of one sequence: gradients of scale, shift, gate, and a part of the weight's."""
     sequence = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < WIDTH

@@ -39,7 +39,7 @@ def feed_forward(
     dtype = narrow_dtype(rows)
     if dtype is None or biases or activation not in FUSED or not runs_triton(rows):
         return feed_forward_plain(rows, inward, outward, activation, biases)
-    return _FeedForward.apply(rows.to(dtype), inward, outward, activation)  # type: ignore[no-untyped-call, no-any-return]
+    return _FeedForward.apply(rows.to(dtype), inward, outward, activation)  # type: ignore[no-untyped-call]
 
 
 def feed_forward_plain(

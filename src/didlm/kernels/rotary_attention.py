@@ -42,7 +42,7 @@ def rotary_attention(
     if fits and runs_triton(qkv) and _has_copy_engine(qkv.device):
         cosine, sine = (x.detach().float().contiguous() for x in rotation)
         own = qkv.contiguous() if overwrite else qkv.clone(memory_format=torch.contiguous_format)
-        return _RotaryAttention.apply(own, cosine, sine, offsets.contiguous(), causal)  # type: ignore[no-untyped-call, no-any-return]
+        return _RotaryAttention.apply(own, cosine, sine, offsets.contiguous(), causal)  # type: ignore[no-untyped-call]
     query, key, value = qkv.unbind(1)
     query, key = rotate(query, rotation), rotate(key, rotation)
     return packed_attention(query, key, value, offsets, longest, causal)
@@ -98,7 +98,8 @@ class _RotaryAttention(torch.autograd.Function):
     def backward(ctx: Any, mixed_grad: Tensor) -> tuple[Tensor | None, ...]:
         from didlm.kernels import rotary_attention_triton
 
+        qkv, cosine, sine, offsets, mixed, log_sums = ctx.saved_tensors
         gradient = rotary_attention_triton.backward(
-            mixed_grad.contiguous(), *ctx.saved_tensors, ctx.causal
+            mixed_grad.contiguous(), qkv, cosine, sine, offsets, mixed, log_sums, ctx.causal
         )
         return gradient, None, None, None, None

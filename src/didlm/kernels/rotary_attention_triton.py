@@ -2,8 +2,8 @@
 
 Queries and keys are rotated once, where they stand, by a kernel of their own, and kept so for the
 backward pass: rotated where they are used, every key would be rotated by every tile of queries, and
-neither could be copied straight to where the tensor cores read. The other kernels then give every tile of one head
-of one sequence a program, which goes through the other rows of the sequence.
+neither could be copied straight to where the tensor cores read. The other kernels then give every
+tile of one head of one sequence a program, which goes through the other rows of the sequence.
 
 The scores are kept in units of log 2, for exp2: the factor log2(e) / sqrt(C) is part of the rotated
 queries, and log-sum-exps are to base 2.

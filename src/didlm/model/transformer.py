@@ -265,7 +265,7 @@ class Norm(nn.Module):
     def forward(
         self, stream: Stream, condition: Tensor | None, layout: Layout
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The stream in one [T, D], its norm [T, D], and the gate of the branch from here [S, D]."""
+        """The stream in one [T, D], its norm [T, D], and a gate for what follows it [S, D]."""
         modulation, gate = None, None
         if self.modulation is not None and condition is not None:
             scale, shift, *gates = self.modulation(condition).chunk(self.modulations, -1)

@@ -4,6 +4,7 @@ import contextlib
 import math
 import secrets
 import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -32,14 +33,15 @@ from didlm.train.progress import Reporter
 from didlm.train.record import model_card, record_resumption, record_run
 from didlm.train.resume import check_same_run, cut_metrics, recorded_run, settings_to_go_on
 from didlm.train.settings import Settings
-from didlm.train.state import State
-from didlm.train.step import Figures, autocast, take_step
+from didlm.train.state import State, autocast
+from didlm.train.step import Figures, Outcome, take_step
 from didlm.train.stopping import Stopping
 from didlm.train.validation import sentence, validate, validation_metrics, write_samples
 from didlm.train.world import World
 
 # Dynamic loss scaling of fp16 overflows on purpose while it looks for the largest scale.
 BAD_STEPS_FP16 = 30
+AHEAD = 2  # steps that a GPU is given before the figures of the first are waited for
 
 
 class TrainingStopped(Exception):
@@ -95,6 +97,7 @@ class _Run:
             settings = replace(settings, steps=_affordable_steps(settings, self.prepared, network))
         self.settings = settings
         self.state = State.start(network, settings, world)
+        self.unread: deque[Outcome] = deque()  # of the last steps, which a GPU may be working on
 
     def go(self) -> Model:
         """From the last checkpoint, or from nothing, to the end."""
@@ -204,10 +207,12 @@ class _Run:
                     raise TrainingStopped(self._last_resort("a loader process has died")) from None
                 self._checkpoint(meter)
                 raise Interrupted(self._farewell()) from None
-            figures = take_step(self.state, batch, settings, world, meter.count)
+            self.unread.append(take_step(self.state, batch, settings, world, meter.count))
             step, last = progress.step, progress.step == settings.steps
-            self._check_sanity(figures)
+            figures = self._catch_up(AHEAD)
             if step % settings.log_every == 0 or last:
+                figures = self._catch_up() or figures
+                assert figures is not None
                 reporter.step(step, vars(figures) | meter.read())
             if step % settings.validate_every == 0 or last:
                 self._validate(reporter, meter)
@@ -224,6 +229,14 @@ class _Run:
             self._save()
         if world.first:
             prune(self.folder, 1)
+
+    def _catch_up(self, ahead: int = 0) -> Figures | None:
+        """Read the figures of all steps but the last few, and of those that are known."""
+        figures = None
+        while self.unread and (len(self.unread) > ahead or self.unread[0].known):
+            figures = self.unread.popleft().read()
+            self._check_sanity(figures)
+        return figures
 
     def _check_sanity(self, figures: Figures) -> None:
         bad, patience = self.state.progress.bad_in_a_row, self.settings.bad_steps
@@ -242,6 +255,7 @@ class _Run:
 
     def _validate(self, reporter: Reporter, meter: Meter) -> None:
         """Measure the average of the weights; keep it if it is the best so far."""
+        self._catch_up()
         progress, prepared = self.state.progress, self.prepared
         model, flops = self._model(), meter.flops()
         if self.world.first:
@@ -278,6 +292,7 @@ class _Run:
             model.save_pretrained(self.folder, card)
 
     def _checkpoint(self, meter: Meter) -> None:
+        self._catch_up()
         state = self.state
         state.progress.flops = meter.flops()
         save_checkpoint(

@@ -55,6 +55,7 @@ class Settings:
     precision: str = "fp32"
     compile: bool = False
     checkpointing: bool = False  # recompute activations to save memory
+    capture: bool = True  # on a GPU in bf16: take steps as captured graphs of kernels
     # where and when
     seed: int = 0
     device: str = "cpu"

@@ -1,5 +1,6 @@
 """Everything that changes while a network is trained, and what of it a checkpoint holds."""
 
+import contextlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,11 +13,16 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from didlm.data.batch import Batch
+from didlm.data.padding import Shapes
+from didlm.kernels.here import has_triton
 from didlm.loss import batch_loss
 from didlm.model.transformer import Network
+from didlm.pretrained import DTYPES
+from didlm.train.capture import Captured
 from didlm.train.checkpoint import Checkpoint, load_tensors
 from didlm.train.optimiser import MovingAverage, make_optimisers
 from didlm.train.settings import Settings
+from didlm.train.update import Update
 from didlm.train.world import World
 
 
@@ -52,6 +58,8 @@ class State:
     costing: nn.Module
     optimisers: list[torch.optim.Optimizer]
     scaler: torch.amp.GradScaler
+    update: Update | None = None  # on a GPU, where nothing is to be waited for
+    captured: Captured | None = None  # and steps may be graphs
     progress: Progress = field(default_factory=Progress)
 
     @staticmethod
@@ -66,16 +74,42 @@ class State:
             world.spread(average.network, average.network)
         if settings.compile:
             network.compile()
-        return State(
+        state = State(
             network=network,
             average=average,
             costing=costing,
             optimisers=make_optimisers(network, settings),
             scaler=torch.amp.GradScaler(world.device.type, enabled=settings.precision == "fp16"),
         )
+        if world.device.type == "cuda" and not world.sharded and settings.precision != "fp16":
+            state.update = Update(network, average, state.optimisers, settings)
+            if _can_be_captured(network, settings, world):
+                state._capture(settings, world)
+        return state
+
+    def _capture(self, settings: Settings, world: World) -> None:
+        """From now on, take steps as graphs."""
+        update, share = self.update, 1 / settings.batch
+        assert update is not None
+
+        def learn(batch: Batch) -> None:
+            with autocast(settings, world.device):
+                cost = self.costing(batch, share)
+            (cost * share).backward()
+            update.apply(cost.detach() * share)
+            self.network.zero_grad(set_to_none=True)
+
+        self.captured = Captured(learn, Shapes(settings.batch), world.device)
+
+    def settle(self) -> None:
+        """Write down how many steps optimisers and average have taken, if only a GPU counted."""
+        if self.update is not None:
+            self.average.steps = self.progress.step - self.progress.skipped
+            self.update.settle(self.average.steps)
 
     def tensors(self) -> dict[str, Any]:
         """All tensors that a run needs to go on, by name."""
+        self.settle()
         return {
             "network": self.network.state_dict(),
             "average": self.average.network.state_dict(),
@@ -99,6 +133,29 @@ class State:
         self.average.steps = numbers.pop("average_steps")
         self.scaler.load_state_dict(numbers.pop("scaler"))
         self.progress = Progress(**numbers)
+        if self.update is not None:
+            self.update.count(self.progress.skipped, self.progress.bad_in_a_row)
+
+
+def autocast(settings: Settings, device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Where matrices are multiplied in the precision of the settings."""
+    if settings.precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, DTYPES[settings.precision])
+
+
+def _can_be_captured(network: Network, settings: Settings, world: World) -> bool:
+    """Whether a step is the same kernels every time, and waits for none of them."""
+    return (
+        settings.capture
+        and settings.precision == "bf16"
+        and world.size == 1
+        and settings.accumulate == 1
+        and not settings.compile
+        and not settings.checkpointing
+        and network.config.dialect.leading is None
+        and has_triton()
+    )
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:

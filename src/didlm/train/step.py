@@ -1,18 +1,17 @@
 """One optimiser step: gradients over all processes, clipped, applied, averaged."""
 
-import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from didlm.data.batch import Batch
-from didlm.pretrained import DTYPES
 from didlm.train.optimiser import learning_rate_factor
 from didlm.train.settings import Settings
-from didlm.train.state import State, seed_step
+from didlm.train.state import State, autocast, seed_step
 from didlm.train.world import World
 
 
@@ -26,13 +25,51 @@ class Figures:
     skipped: int  # steps so far whose loss or gradient was not finite
 
 
+class Outcome:
+    """The figures of a step, which a GPU may still be working on."""
+
+    def __init__(self, state: State, learning_rate: float) -> None:
+        """Send for what the device has to tell of the step that it was given last."""
+        assert state.update is not None
+        self._progress, self._learning_rate = state.progress, learning_rate
+        self._report = torch.empty(4, pin_memory=True)
+        self._report.copy_(state.update.report, non_blocking=True)
+        self._sent = torch.cuda.Event()
+        self._sent.record()
+
+    @property
+    def known(self) -> bool:
+        """Whether reading them means no waiting."""
+        return self._sent.query()
+
+    def read(self) -> Figures:
+        """The figures; those that are counted go to the progress of the run."""
+        self._sent.synchronize()
+        loss, norm, skipped, bad = self._report.tolist()
+        self._progress.skipped, self._progress.bad_in_a_row = int(skipped), int(bad)
+        return Figures(loss, norm, self._learning_rate, int(skipped))
+
+
+class Known(Outcome):
+    """Those of a step that has been waited for."""
+
+    known = True
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def read(self) -> Figures:
+        """The figures."""
+        return self._figures
+
+
 def take_step(
     state: State,
     batches: list[Batch],
     settings: Settings,
     world: World,
     count: Callable[[Batch], None] = lambda batch: None,
-) -> Figures:
+) -> Outcome:
     """Learn from the batches of one step; all processes must.
 
     Args:
@@ -51,10 +88,35 @@ def take_step(
         min(settings.warmup, settings.steps // 2),
         settings.decay,
     )
+    rate = settings.learning_rate * factor
+    if state.update is None:
+        figures = _step_and_wait(state, batches, settings, world, count, rate)
+        return Known(figures)
+    state.update.prepare(rate, step)
+    if state.captured is not None and len(batches) == 1:
+        count(batches[0])
+        state.captured.learn(batches[0])
+    else:
+        loss = _gradients(state, batches, settings, world, count)
+        state.update.apply(loss)
+        state.network.zero_grad(set_to_none=True)
+    state.progress.step += 1
+    return Outcome(state, rate)
+
+
+def _step_and_wait(
+    state: State,
+    batches: list[Batch],
+    settings: Settings,
+    world: World,
+    count: Callable[[Batch], None],
+    rate: float,
+) -> Figures:
+    """With torch's optimisers as they are, which must be told whether to take the step."""
     for optimiser in state.optimisers:
         for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * factor
-    loss = _gradients(state, batches, settings, world, count)
+            group["lr"] = rate
+    loss = float(_gradients(state, batches, settings, world, count))
     for optimiser in state.optimisers:
         state.scaler.unscale_(optimiser)
     norm_tensor = torch.nn.utils.clip_grad_norm_(state.network.parameters(), settings.clip)
@@ -70,7 +132,7 @@ def take_step(
     state.scaler.update()
     state.network.zero_grad(set_to_none=True)
     state.progress.step += 1
-    return Figures(loss, norm, settings.learning_rate * factor, state.progress.skipped)
+    return Figures(loss, norm, rate, state.progress.skipped)
 
 
 def _gradients(
@@ -79,7 +141,7 @@ def _gradients(
     settings: Settings,
     world: World,
     count: Callable[[Batch], None],
-) -> float:
+) -> Tensor:
     """Those of a step, over all processes; its loss in nats per document.
 
     Divided by the number of documents of a step, which is always the same: else documents that
@@ -97,11 +159,4 @@ def _gradients(
                 cost = state.costing(batch.to(world.device), state.scaler.get_scale() * share)
             state.scaler.scale(cost * share).backward()
         total += cost.detach()
-    return float(world.total(total)) / settings.batch
-
-
-def autocast(settings: Settings, device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Where matrices are multiplied in the precision of the settings."""
-    if settings.precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, DTYPES[settings.precision])
+    return world.total(total) / settings.batch

@@ -1,0 +1,113 @@
+"""Batches of constant shapes: dummy sequences fill the rows, targets of no weight the rest.
+
+A captured graph of kernels needs every step to have the shapes of the one that was captured. Rows
+vary by a few percent from step to step, so a few shapes serve them all.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from didlm.data.batch import Batch
+from didlm.packed import Packed
+
+DUMMIES = 4  # attention within them costs the square of their rows: the more, the less
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How much of everything a padded batch has."""
+
+    sequences: int  # the dummies included
+    rows: int
+    target_rows: int
+    targets: int
+    longest: int  # no sequence has more rows
+
+    def outgrown(self, later: "Shape") -> bool:
+        """Whether no batch will have this shape any more, now that one has the other."""
+        mine = self.target_rows, self.targets, self.longest
+        return mine != (later.target_rows, later.targets, later.longest)
+
+
+def padded(batch: Batch, shape: Shape) -> Batch:
+    """The batch with that shape; its cost and all gradients stay the same.
+
+    Raises:
+        ValueError: if it has more than fits.
+    """
+    x_t = batch.x_t
+    rows, sequences = shape.rows - x_t.rows, shape.sequences - len(x_t)
+    target_rows, targets = (
+        shape.target_rows - len(batch.target_rows),
+        shape.targets - len(batch.row),
+    )
+    if min(rows - 1, sequences - 1, target_rows, targets) < 0:
+        raise ValueError(f"a batch of {x_t.rows} rows cannot be padded to {shape}")
+
+    def fill(values: Tensor, count: int, value: float = 0) -> Tensor:
+        return pad(values, (0, count), value=value)
+
+    # Shares of the padding, as equal as they can be; the last is not empty.
+    share = torch.arange(1, sequences + 1) * rows // sequences
+    return replace(
+        batch,
+        x_t=Packed(
+            tokens=fill(x_t.tokens, rows),
+            offsets=torch.cat([x_t.offsets, x_t.rows + share]),
+            given=fill(x_t.given, rows),
+            # Where all gaps are closed, there is no distribution over them.
+            open=torch.cat([x_t.open, x_t.open.new_ones(rows)]),
+        ),
+        deleted=fill(batch.deleted, sequences, 0.5),
+        count=fill(batch.count, rows),
+        count_weight=fill(batch.count_weight, rows),
+        constant=fill(batch.constant, sequences),
+        complete=fill(batch.complete, sequences),
+        complete_weight=fill(batch.complete_weight, sequences),
+        number=fill(batch.number, sequences, -1),
+        target_rows=fill(batch.target_rows, target_rows, shape.rows - 1),
+        row=fill(batch.row, targets, shape.target_rows - 1),
+        token=fill(batch.token, targets),
+        target=fill(batch.target, targets),
+        longest=max(shape.longest, batch.longest),
+    )
+
+
+class Shapes:
+    """Chooses the shape of each batch such that few are in use.
+
+    Rows come in steps. Of everything else there is as much as any batch so far has had, and a
+    little more: it costs little, or varies little.
+    """
+
+    def __init__(self, sequences: int) -> None:
+        """Begin, with the most sequences that any batch has."""
+        self._sequences = sequences
+        self._grain, self._target_rows, self._targets, self._longest = 0, 0, 0, 0
+
+    def fitting(self, batch: Batch) -> Shape:
+        """A shape that holds a batch."""
+        rows = batch.x_t.rows
+        # Padding costs half a grain on average: one part in 128.
+        self._grain = self._grain or max(64, 2 ** round(math.log2(max(rows, 1) / 64)))
+        if len(batch.target_rows) > self._target_rows or not self._target_rows:
+            self._target_rows = _up(int(1.04 * len(batch.target_rows)), 128)
+        if len(batch.target) > self._targets or not self._targets:
+            self._targets = _up(int(1.2 * len(batch.target)), 1024)
+        self._longest = max(self._longest, self._grain, _up(batch.longest, 128))
+        return Shape(
+            sequences=self._sequences + DUMMIES,
+            rows=_up(rows + 1, self._grain),  # a dummy has at least one
+            target_rows=self._target_rows,
+            targets=self._targets,
+            longest=self._longest,
+        )
+
+
+def _up(size: int, grain: int) -> int:
+    """To the next multiple, at least one."""
+    return max(1, -(-size // grain)) * grain

@@ -1,0 +1,80 @@
+"""The Triton kernel of `adamw`: imported only where it runs."""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from didlm.kernels.adamw import Constants, Knobs
+
+SIZE = 2048  # numbers that a program has
+
+
+def step(
+    parameter: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    average: Tensor,
+    knobs: Knobs,
+    constants: Constants,
+) -> None:
+    """Everything in place."""
+    count = parameter.numel()
+    with torch.cuda.device_of(parameter):
+        _step[(triton.cdiv(count, SIZE),)](
+            parameter, gradient, first, second, average,
+            knobs.learning_rate, knobs.factor, knobs.step, knobs.take, count,
+            constants.beta_1, constants.beta_2, math.log(constants.beta_1 or 1e-300),
+            math.log(constants.beta_2 or 1e-300), constants.epsilon, constants.weight_decay,
+            constants.average, SIZE, num_warps=8,
+        )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["count"])
+def _step(
+    parameter,
+    gradient,
+    first,
+    second,
+    average,
+    learning_rate,
+    factor,
+    step,
+    take,
+    count,
+    beta_1: tl.constexpr,
+    beta_2: tl.constexpr,
+    log_beta_1: tl.constexpr,
+    log_beta_2: tl.constexpr,
+    epsilon: tl.constexpr,
+    weight_decay: tl.constexpr,
+    decay: tl.constexpr,
+    SIZE: tl.constexpr,
+):
+    """Some numbers of one tensor."""
+    if tl.load(take) == 0:
+        return
+    each = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    inside = each < count
+    rate = tl.load(learning_rate)
+    number = tl.load(step)
+    # In float64: at the first steps these are small differences.
+    sure_1 = (1 - tl.exp(number.to(tl.float64) * log_beta_1)).to(tl.float32)
+    sure_2 = (1 - tl.exp(number.to(tl.float64) * log_beta_2)).to(tl.float32)
+    keep = tl.minimum((1 + number) / (10 + number), decay)
+
+    x = tl.load(parameter + each, mask=inside)
+    grad = tl.load(gradient + each, mask=inside).to(tl.float32) * tl.load(factor)
+    one = tl.load(first + each, mask=inside)
+    one += (1 - beta_1) * (grad - one)
+    two = beta_2 * tl.load(second + each, mask=inside) + (1 - beta_2) * grad * grad
+    x *= 1 - rate * weight_decay
+    x -= rate * (one / sure_1) / (tl.sqrt(two / sure_2) + epsilon)
+    tl.store(parameter + each, x, mask=inside)
+    tl.store(first + each, one, mask=inside)
+    tl.store(second + each, two, mask=inside)
+    mean = tl.load(average + each, mask=inside)
+    tl.store(average + each, mean + (1 - keep) * (x - mean), mask=inside)
