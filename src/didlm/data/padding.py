@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from didlm.data.batch import Batch
 from didlm.packed import Packed
 
+SHARED = 64  # rows that the targets of no weight stand in
 DUMMIES = 4  # attention within them costs the square of their rows: the more, the less
 
 
@@ -70,7 +71,7 @@ def padded(batch: Batch, shape: Shape) -> Batch:
         complete_weight=fill(batch.complete_weight, sequences),
         number=fill(batch.number, sequences, -1),
         target_rows=fill(batch.target_rows, target_rows, shape.rows - 1),
-        row=fill(batch.row, targets, shape.target_rows - 1),
+        row=torch.cat([batch.row, _spread(targets, target_rows, shape.target_rows)]),
         token=fill(batch.token, targets),
         target=fill(batch.target, targets),
         longest=max(shape.longest, batch.longest),
@@ -106,6 +107,12 @@ class Shapes:
             targets=self._targets,
             longest=self._longest,
         )
+
+
+def _spread(targets: int, rows: int, end: int) -> Tensor:
+    """Rows for targets of no weight: several, since all targets of a row are compared."""
+    some = min(max(rows, 1), SHARED)
+    return end - some + torch.arange(targets) * some // max(targets, 1)
 
 
 def _up(size: int, grain: int) -> int:

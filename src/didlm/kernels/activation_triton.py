@@ -17,7 +17,7 @@ def forward(inner: Tensor, activation: str) -> Tensor:
     activated = inner.new_empty(rows, width)
     if activated.numel():
         with torch.cuda.device_of(inner):
-            _forward[(triton.cdiv(activated.numel(), SIZE),)](
+            _activate[(triton.cdiv(activated.numel(), SIZE),)](
                 inner, activated, activated.numel(), width, SIZE, gated, num_warps=8
             )
     return activated
@@ -30,7 +30,7 @@ def backward(inner: Tensor, activated_grad: Tensor, activation: str) -> tuple[Te
     count, width = activated.numel(), activated.shape[1]
     if count:
         with torch.cuda.device_of(inner):
-            _backward[(triton.cdiv(count, SIZE),)](
+            _activate_backward[(triton.cdiv(count, SIZE),)](
                 inner, activated_grad, activated, inner_grad, count, width, SIZE, gated, num_warps=8
             )
     return activated, inner_grad
@@ -52,7 +52,9 @@ def _silu(x):
 
 
 @triton.jit(do_not_specialize=["count"])
-def _forward(inner, activated, count, WIDTH: tl.constexpr, SIZE: tl.constexpr, GATED: tl.constexpr):
+def _activate(
+    inner, activated, count, WIDTH: tl.constexpr, SIZE: tl.constexpr, GATED: tl.constexpr
+):
     """One number after the other; gated rows have their two halves side by side."""
     each = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     inside = each < count
@@ -69,7 +71,7 @@ def _forward(inner, activated, count, WIDTH: tl.constexpr, SIZE: tl.constexpr, G
 
 
 @triton.jit(do_not_specialize=["count"])
-def _backward(
+def _activate_backward(
     inner,
     activated_grad,
     activated,

@@ -24,7 +24,7 @@ def step(
     """Everything in place."""
     count = parameter.numel()
     with torch.cuda.device_of(parameter):
-        _step[(triton.cdiv(count, SIZE),)](
+        _adamw[(triton.cdiv(count, SIZE),)](
             parameter, gradient, first, second, average,
             knobs.learning_rate, knobs.factor, knobs.step, knobs.take, count,
             constants.beta_1, constants.beta_2, math.log(constants.beta_1 or 1e-300),
@@ -34,7 +34,7 @@ def step(
 
 
 @triton.jit(do_not_specialize=["count"])
-def _step(
+def _adamw(
     parameter,
     gradient,
     first,

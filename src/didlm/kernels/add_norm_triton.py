@@ -1,7 +1,7 @@
 """The Triton kernels of `add_norm`: imported only where they run.
 
-Forward, a program has a row. Backward, it has a part of the rows of one sequence, so that it can
-add up what all of them say about scale, shift and gate on the way; the parts are added by a second,
+Forward, a program has a row. Backward, it has a few rows of one sequence, so that it can add up on
+the way what they say about scale, shift and gate; what all programs found is added by a second,
 small kernel. No two programs add to one number: the sums are the same every time.
 """
 
@@ -10,8 +10,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PROGRAMS = 1024  # that the backward pass has at least: enough to fill a GPU
-COLUMNS = 256  # that one program of the small kernel adds up
+from didlm.kernels.slots_triton import locate
+
+ROWS = 8  # of one program of the backward pass: all have about as much to do
+COLUMNS, SLOTS = 64, 32  # that one program of the small kernel adds up at a time
 
 
 def forward(
@@ -38,7 +40,7 @@ def forward(
     inverse = torch.empty(rows if keep else 0, dtype=torch.float32, device=hidden.device)
     if rows:
         with torch.cuda.device_of(hidden):
-            _forward[(rows,)](
+            _add_norm[(rows,)](
                 hidden, branch, gate, weight, scale, shift, sequence,
                 summed, normed, unit, inverse, _stride(gate), _stride(scale), epsilon,
                 width, triton.next_power_of_2(width), branch is not None, gate is not None,
@@ -62,34 +64,33 @@ def backward(
     dtype: torch.dtype,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of hidden states, branch, gate, weight, scale and shift; None without such."""
-    width, sequences = unit.shape[1], offsets.numel() - 1
-    parts = triton.next_power_of_2(triton.cdiv(PROGRAMS, max(sequences, 1)))
+    (rows, width), sequences = unit.shape, offsets.numel() - 1
+    timed = scale is not None or gate is not None
+    slots = triton.cdiv(rows, ROWS) if not timed else rows // ROWS + sequences
     hidden_grad = torch.empty_like(unit, dtype=dtype)
     branch_grad = torch.empty_like(unit) if has_branch else None
+    # Of products with the unit rows, of gradients, of products with the branch.
     kinds = 1 + (scale is not None) + (gate is not None)
-    sums = torch.empty(
-        sequences, parts, kinds, width, dtype=torch.float32, device=unit.device
-    )  # of products with the unit rows, of gradients, of products with the branch
-    if not sequences:
-        sums = sums.new_zeros(1, 1, kinds, width)
+    sums = torch.empty(slots, kinds, width, dtype=torch.float32, device=unit.device)
     with torch.cuda.device_of(unit):
-        if sequences:
-            _backward[(sequences * parts,)](
+        if slots:
+            _add_norm_backward[(slots,)](
                 summed_grad, normed_grad, unit, inverse, branch, gate, weight, scale, offsets,
-                hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), parts,
-                width, triton.next_power_of_2(width), kinds, summed_grad is not None, has_branch,
-                gate is not None, scale is not None, centred, num_warps=_warps(width),
+                hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), rows, sequences,
+                width, triton.next_power_of_2(width), ROWS, kinds, summed_grad is not None,
+                has_branch, gate is not None, scale is not None, centred, num_warps=_warps(width),
             )  # fmt: skip
-        if scale is None and gate is None:
-            weight_grad = sums.sum((0, 1, 2)).to(weight.dtype)
+        if not timed:
+            weight_grad = sums.sum((0, 1)).to(weight.dtype)
             return hidden_grad, branch_grad, None, weight_grad, None, None
         like = (scale if scale is not None else gate).dtype  # type: ignore[union-attr]
         of_sequences = torch.empty(3, sequences, width, dtype=like, device=unit.device)
         weight_sums = torch.empty(sequences, width, dtype=torch.float32, device=unit.device)
         if sequences:
-            _add_parts[(sequences, triton.cdiv(width, COLUMNS))](
-                sums, weight, scale, of_sequences, weight_sums, _stride(scale), sequences, parts,
-                width, COLUMNS, kinds, gate is not None, scale is not None, num_warps=4,
+            _add_slots[(sequences, triton.cdiv(width, COLUMNS))](
+                sums, weight, scale, offsets, of_sequences, weight_sums, _stride(scale), sequences,
+                width, COLUMNS, ROWS, SLOTS, kinds, gate is not None, scale is not None,
+                num_warps=4,
             )  # fmt: skip
     scale_grad, shift_grad, gate_grad = of_sequences
     return (
@@ -113,7 +114,7 @@ def _warps(width: int) -> int:
 
 
 @triton.jit
-def _forward(
+def _add_norm(
     hidden,
     branch,
     gate,
@@ -166,8 +167,8 @@ def _forward(
     tl.store(normed + here, x.to(normed.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["parts"])
-def _backward(
+@triton.jit(do_not_specialize=["rows", "sequences"])
+def _add_norm_backward(
     summed_grad,
     normed_grad,
     unit,
@@ -182,9 +183,11 @@ def _backward(
     sums,
     gate_stride,
     scale_stride,
-    parts,
+    rows,
+    sequences,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
     KINDS: tl.constexpr,
     SUMMED: tl.constexpr,
     BRANCH: tl.constexpr,
@@ -192,17 +195,17 @@ def _backward(
     MODULATED: tl.constexpr,
     CENTRED: tl.constexpr,
 ):
-    """Some rows of one sequence."""
-    program = tl.program_id(0)
-    sequence = (program // parts).to(tl.int64)
-    begin = tl.load(offsets + sequence).to(tl.int64)
-    end = tl.load(offsets + sequence + 1).to(tl.int64)
-    share = tl.cdiv(end - begin, parts)
-    first = begin + (program % parts) * share
-    last = tl.minimum(first + share, end)
+    """The rows of one slot: of one sequence, if they must be."""
+    slot = tl.program_id(0)
     column = tl.arange(0, BLOCK)
     inside = column < WIDTH
     factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    first = slot.to(tl.int64) * ROWS
+    last = tl.minimum(first + ROWS, rows)
+    if GATED or MODULATED:
+        sequence, begin, length, start = locate(offsets, slot, sequences, ROWS)
+        first = begin.to(tl.int64) + start
+        last = tl.minimum(first + ROWS, begin + length)
     if MODULATED:
         there = sequence * scale_stride + column
         factor *= 1 + tl.load(scale + there, mask=inside, other=0.0).to(tl.float32)
@@ -233,7 +236,7 @@ def _backward(
                 by_branch += result * added
                 result *= open
             tl.store(branch_grad + here, result.to(branch_grad.dtype.element_ty), mask=inside)
-    sums += program.to(tl.int64) * KINDS * WIDTH + column
+    sums += slot.to(tl.int64) * KINDS * WIDTH + column
     tl.store(sums, by_unit, mask=inside)
     if MODULATED:
         tl.store(sums + WIDTH, plain, mask=inside)
@@ -241,36 +244,43 @@ def _backward(
         tl.store(sums + (KINDS - 1) * WIDTH, by_branch, mask=inside)
 
 
-@triton.jit(do_not_specialize=["sequences", "parts"])
-def _add_parts(
+@triton.jit(do_not_specialize=["sequences"])
+def _add_slots(
     sums,
     weight,
     scale,
+    offsets,
     of_sequences,
     weight_sums,
     scale_stride,
     sequences,
-    parts,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    SLOTS: tl.constexpr,
     KINDS: tl.constexpr,
     GATED: tl.constexpr,
     MODULATED: tl.constexpr,
 ):
     """Some columns of one sequence: gradients of scale, shift, gate, and a part of the weight's."""
-    sequence = tl.program_id(0).to(tl.int64)
+    sequence = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < WIDTH
     by_unit = tl.zeros([BLOCK], tl.float32)
     plain = tl.zeros([BLOCK], tl.float32)
     by_branch = tl.zeros([BLOCK], tl.float32)
-    for part in range(parts):
-        here = sums + (sequence * parts + part) * KINDS * WIDTH + column
-        by_unit += tl.load(here, mask=inside, other=0.0)
+    # The slots of this sequence, as `locate` has them.
+    first = (tl.load(offsets + sequence) // ROWS).to(tl.int32) + sequence
+    last = (tl.load(offsets + sequence + 1) // ROWS).to(tl.int32) + sequence + 1
+    for start in range(first, last, SLOTS):
+        slot = (start + tl.arange(0, SLOTS))[:, None]
+        there = (slot < last) & inside[None, :]
+        here = sums + slot.to(tl.int64) * KINDS * WIDTH + column[None, :]
+        by_unit += tl.sum(tl.load(here, mask=there, other=0.0), 0)
         if MODULATED:
-            plain += tl.load(here + WIDTH, mask=inside, other=0.0)
+            plain += tl.sum(tl.load(here + WIDTH, mask=there, other=0.0), 0)
         if GATED:
-            by_branch += tl.load(here + (KINDS - 1) * WIDTH, mask=inside, other=0.0)
+            by_branch += tl.sum(tl.load(here + (KINDS - 1) * WIDTH, mask=there, other=0.0), 0)
     target = of_sequences + sequence * WIDTH + column
     kind = of_sequences.dtype.element_ty
     table = sequences * WIDTH

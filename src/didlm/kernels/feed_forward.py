@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu, linear, relu, silu
 
 from didlm.kernels.here import narrow_dtype, runs_triton
+from didlm.kernels.linear import weight_gradient
 
 FUSED = ("gelu", "silu")
 
@@ -93,10 +94,3 @@ class _FeedForward(torch.autograd.Function):
             weight_gradient(gradient, activated, type_out) if needs_out else None,
             None,
         )
-
-
-def weight_gradient(outputs_grad: Tensor, inputs: Tensor, dtype: torch.dtype) -> Tensor:
-    """That of the weights of a linear layer, multiplied in 16 bits and added in float32."""
-    if dtype == outputs_grad.dtype or not inputs.is_cuda:
-        return (outputs_grad.T @ inputs).to(dtype)
-    return torch.mm(outputs_grad.T, inputs, out_dtype=dtype)

@@ -20,7 +20,7 @@ def runs_triton(tensor: Tensor) -> bool:
 
     A compiler does better with operations that it can look into.
     """
-    return tensor.is_cuda and has_triton() and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and tensor.is_cuda and has_triton()
 
 
 def narrow_dtype(tensor: Tensor) -> torch.dtype | None:

@@ -24,6 +24,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from didlm.kernels.slots_triton import locate
+
 LOG2_E = math.log2(math.e)
 ROTATED_ROWS, ROTATED_HEADS = 16, 8  # by one program: enough loads in flight, few angles read
 
@@ -169,7 +171,7 @@ def fill_keys(
 def _launch(
     kernel: Any, tiling: Tiling, qkv: Tensor, offsets: Tensor, causal: bool, *arguments: Any
 ) -> None:
-    """One program for each head of each slot; `_locate` says which tile a slot is."""
+    """One program for each head of each slot; `locate` says which tile a slot is."""
     rows, _, heads, channels = qkv.shape
     sequences = offsets.numel() - 1
     with torch.cuda.device_of(qkv):
@@ -203,32 +205,10 @@ def _numbers(numbers: Tensor, tiling: Tiling) -> TensorDescriptor:
 
 
 @triton.jit
-def _locate(offsets, slot, sequences, BLOCK: tl.constexpr):
-    """The number of the sequence of a slot, its first row, its length, and where the tile starts.
-
-    Sequence s has the slots from offsets[s] // BLOCK + s to offsets[s + 1] // BLOCK + s, both
-    included: enough for its tiles, and at most one too many, which starts past its end. That needs
-    no sums over the sequences before, and the number of slots is known without their lengths.
-    """
-    low = 0
-    high = sequences
-    while high - low > 1:
-        middle = (low + high) // 2
-        first = tl.load(offsets + middle).to(tl.int32) // BLOCK + middle
-        if first <= slot:
-            low = middle
-        else:
-            high = middle
-    begin = tl.load(offsets + low).to(tl.int32)
-    end = tl.load(offsets + low + 1).to(tl.int32)
-    return low, begin, end - begin, (slot - begin // BLOCK - low) * BLOCK
-
-
-@triton.jit
 def _numbers_of(head, sequence, begin, rows, sequences):
     """Where the numbers of the rows of a sequence start: at a multiple of 16 bytes.
 
-    The copy engine wants that. They lie in [H, T // 4 + S, 4], in slots of 4 as those of `_locate`.
+    The copy engine wants that. They lie in [H, T // 4 + S, 4], in slots of 4 as those of `locate`.
     """
     return (head * (rows // 4 + sequences) + begin // 4 + sequence) * 4
 
@@ -354,7 +334,7 @@ def _forward(
     """The mixtures and log-sum-exps; `others` are the rows of `qkv`, for copies."""
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)
@@ -449,7 +429,7 @@ def _backward_queries(
     HALF: tl.constexpr = CHANNELS // 2
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)
@@ -556,7 +536,7 @@ def _backward_keys(
     HALF: tl.constexpr = CHANNELS // 2
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    sequence, begin, length, start = _locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)

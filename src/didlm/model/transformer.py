@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from didlm.kernels.add_norm import Branch, Layout, Modulation, add, add_norm
 from didlm.kernels.feed_forward import feed_forward
+from didlm.kernels.linear import linear
 from didlm.kernels.rotary_attention import Rotation, rotary_angles, rotary_attention
 from didlm.model.config import ModelConfig
 from didlm.model.dialect import replace_bos
@@ -87,7 +88,7 @@ class Network(nn.Module):
         layout = Layout(x_t.sequence, x_t.offsets)
         position = torch.arange(x_t.rows, device=hidden.device) - x_t.offsets[:-1][x_t.sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
-        condition = self.time(deleted) if self.time else None
+        times, last = self._times(deleted)
         attend = partial(
             rotary_attention,
             offsets=x_t.offsets,
@@ -96,22 +97,44 @@ class Network(nn.Module):
             overwrite=True,
         )
         stream = Stream(hidden)
-        for block in self.blocks:
-            arguments = (stream, condition, layout, rotation, attend)
+        for block, time in zip(self.blocks, times, strict=True):
+            arguments = (stream, time, layout, rotation, attend)
             if self.checkpointing and self.training:
                 stream = checkpoint(block, *arguments, use_reentrant=False)
             else:
                 stream = block(*arguments)
-        return self._normed(stream, condition, layout)
+        return self._normed(stream, last, layout)
+
+    def _times(self, deleted: Tensor) -> tuple[list["Times | None"], Tensor | None]:
+        """What each block knows of time, and how it modulates the last norm."""
+        if self.time is None:
+            return [None] * len(self.blocks), None
+        condition = self.time(deleted)
+        layers: list[nn.Linear] = [
+            norm.modulation  # type: ignore[misc, union-attr]
+            for block in self.blocks
+            for norm in (block.attention_norm, block.feed_forward_norm)
+        ]
+        layers += [self.final_norm.modulation] if self.final_norm else []  # type: ignore[list-item]
+        if hasattr(layers[0].weight, "device_mesh"):  # spread over processes: each at its turn
+            last = self.final_norm.modulated(condition) if self.final_norm else None
+            return [Times(condition) for _ in self.blocks], last
+        # One product for all: one by one, they are a hundred tiny ones.
+        weight, bias = (
+            torch.cat([getattr(x, name) for x in layers]) for name in ("weight", "bias")
+        )
+        parts = linear(condition, weight, bias).split([x.out_features for x in layers], -1)
+        pairs = zip(parts[0::2], parts[1::2], strict=False)  # what is left is the last norm's
+        return [Times(condition, pair) for pair in pairs], parts[-1] if self.final_norm else None
 
     def _normed(
-        self, stream: "Stream", condition: Tensor | None, layout: Layout
+        self, stream: "Stream", modulated: Tensor | None, layout: Layout
     ) -> tuple[Tensor, Tensor]:
         """The hidden states [T, D] before and after the last norm."""
         if self.final_norm is None:
             hidden = add(stream.hidden, stream.branch, layout)
             return hidden, hidden
-        hidden, normed, _ = self.final_norm(stream, condition, layout)
+        hidden, normed, _ = self.final_norm(stream, modulated, layout)
         return hidden, normed
 
     def extend(self, x_t: Packed, memory: Memory) -> Tensor:
@@ -207,6 +230,13 @@ class Stream(NamedTuple):
         return None if self.rows is None else Branch(self.rows, self.gate)
 
 
+class Times(NamedTuple):
+    """What a block knows of time."""
+
+    condition: Tensor  # [S, ...]
+    of_block: tuple[Tensor, Tensor] | None = None  # what it makes of it, if that is known already
+
+
 class Block(nn.Module):
     """Attention, then feed-forward, each around a residual connection with its norm in front."""
 
@@ -227,20 +257,33 @@ class Block(nn.Module):
     def forward(
         self,
         stream: Stream,
-        condition: Tensor | None,
+        times: "Times | None",
         layout: Layout,
         rotation: Rotation,
         attend: Attend,
     ) -> Stream:
         """One layer."""
-        hidden, normed, gate = self.attention_norm(stream, condition, layout)
-        mixed = attend(self.attention_in(normed).unflatten(-1, (3, self.heads, -1)), rotation)
-        stream = Stream(hidden, self._dropped(self.attention_out(mixed.flatten(1))), gate)
-        hidden, normed, gate = self.feed_forward_norm(stream, condition, layout)
+        first, second = self._modulations(times)
+        hidden, normed, gate = self.attention_norm(stream, first, layout)
+        qkv = linear(normed, self.attention_in.weight).unflatten(-1, (3, self.heads, -1))
+        rows = linear(attend(qkv, rotation).flatten(1), self.attention_out.weight)
+        stream = Stream(hidden, self._dropped(rows), gate)
+        hidden, normed, gate = self.feed_forward_norm(stream, second, layout)
         inward, outward = self.feed_forward_in, self.feed_forward_out
         biases = None if inward.bias is None else (inward.bias, outward.bias)
         rows = feed_forward(normed, inward.weight, outward.weight, self.activation, biases)
+        if gate is not None and times is not None and times.of_block is None:
+            gate = gate.clone()  # what leaves a block that is spread over processes is no view
         return Stream(hidden, self._dropped(rows), gate)
+
+    def _modulations(self, times: "Times | None") -> tuple[Tensor | None, Tensor | None]:
+        if times is None:
+            return None, None
+        if times.of_block is not None:
+            return times.of_block
+        norms = self.attention_norm, self.feed_forward_norm
+        first, second = (norm.modulated(times.condition) for norm in norms)
+        return first, second
 
     def _dropped(self, rows: Tensor) -> Tensor:
         return dropout(rows, self.dropout, self.training) if self.dropout else rows
@@ -262,13 +305,18 @@ class Norm(nn.Module):
         outputs = modulations * config.width
         self.modulation = nn.Linear(config.condition, outputs) if config.condition else None
 
+    def modulated(self, condition: Tensor) -> Tensor:
+        """Scale, shift and, if there is one, gate at a time, side by side [S, ...]."""
+        assert self.modulation is not None
+        return linear(condition, self.modulation.weight, self.modulation.bias)
+
     def forward(
-        self, stream: Stream, condition: Tensor | None, layout: Layout
+        self, stream: Stream, modulated: Tensor | None, layout: Layout
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The stream in one [T, D], its norm [T, D], and a gate for what follows it [S, D]."""
         modulation, gate = None, None
-        if self.modulation is not None and condition is not None:
-            scale, shift, *gates = self.modulation(condition).chunk(self.modulations, -1)
+        if modulated is not None:
+            scale, shift, *gates = modulated.chunk(self.modulations, -1)
             modulation, gate = Modulation(scale, shift), gates[0] if gates else None
         hidden, normed = add_norm(
             stream.hidden, stream.branch, self.kind, self.weight, self.bias, modulation, layout

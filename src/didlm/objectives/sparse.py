@@ -57,7 +57,7 @@ def normalise(log_rate: Tensor, missing: Tensor, x_t: Packed) -> Tensor:
     total = _log_sum_exp(log_rate, x_t.sequence, len(x_t))
     # Where nothing is missing the rates are zero, also if no gap is open and the total is empty.
     shift = (missing.to(log_rate.dtype).log() - total).masked_fill(missing == 0, -torch.inf)
-    return log_rate + shift[x_t.sequence]
+    return log_rate + shift.index_select(0, x_t.sequence)  # its gradient needs no sorting
 
 
 def _scores(
