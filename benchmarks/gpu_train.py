@@ -1,11 +1,14 @@
 """Training speed on one GPU: whole optimiser steps, where their time goes, and the chip's limits.
 
     python benchmarks/gpu_train.py                  # the two settings of the paper, all methods
-    python benchmarks/gpu_train.py --growth         # over batch, context and vocabulary too
+    python benchmarks/gpu_train.py --sizes medium large
+    python benchmarks/gpu_train.py --growth         # over batch, context and vocabulary
+    python benchmarks/gpu_train.py --workers 8      # with a loader: does the GPU wait for it?
 
 Random Zipf tokens, the `small` model, batch 64 x 1024, bf16, AdamW with clipping and a moving
-average of the weights: one step of `didlm train`. Batches come ready made, so that the GPU is what
-is measured; how long making them takes on one core is a column of its own.
+average of the weights: one step of `didlm train`, batches copied from the host. Without --workers
+they come ready made, so that the GPU is what is measured; how long making them takes on one core is
+a column of its own. The parts of a step are captured and timed apart, and need not add up.
 """
 
 import argparse
@@ -21,7 +24,10 @@ import torch
 from didlm.data.batch import Batch
 from didlm.data.corpus import Corpus
 from didlm.data.loader import Loader, budget_for
+from didlm.data.padding import Shapes, padded
 from didlm.data.tokenizer import Tokenizer
+from didlm.kernels.rotary_attention import rotary_angles, rotary_attention
+from didlm.kernels.token_loss import token_loss
 from didlm.methods.did import DID, FixedDID
 from didlm.methods.method import Method
 from didlm.methods.radd import RADD
@@ -37,6 +43,8 @@ from recording import record
 
 DEVICE = torch.device("cuda")
 MEAN = 213  # tokens of a story
+STEPS = 8  # different batches
+ROUNDS = 5  # in which they are learnt from
 
 
 @dataclass(frozen=True)
@@ -63,13 +71,16 @@ class Row:
     vocabulary: int
     gpu: str
     compiled: bool
-    rows: int  # of the packed batch
+    captured: bool  # steps were graphs
+    rows: int  # of the packed batch, without padding
     target_rows: int
     step_ms: float
-    gradients_ms: float  # forward and backward
-    body_ms: float  # of these, the network without its token head
+    body_ms: float  # forward and backward passes of the network without its token head
+    attention_ms: float  # of these, attention
+    head_ms: float  # the token head and its loss, forward and backward
     optimiser_ms: float  # clipping, AdamW, the moving average
     making_ms: float  # a batch, on one core
+    waiting: float | str  # share of the time that the GPU waits for batches, if they are made
     peak_gib: float
     tflops: float  # that a step takes, attention included
     utilisation: float  # of the matrix products' ceiling in the same run
@@ -82,41 +93,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--sizes", nargs="*", default=["small"])
+    parser.add_argument("--methods", nargs="*", default=["did", "radd", "ar", "ilm"])
     parser.add_argument("--compile", action="store_true", help="compile the network first")
+    parser.add_argument("--eager", action="store_true", help="without captured graphs")
+    parser.add_argument("--workers", type=int, default=0, help="that make batches meanwhile")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     ceiling, copy = ceilings()
     print(f"bf16 products {ceiling:.0f} TFLOP/s, copies {copy:.2f} TB/s")
-    cases = [
-        Case("fixed", method, size)
-        for size in options.sizes
-        for method in ("did-fixed", "radd", "ar")
-    ]
-    if "small" in options.sizes:
-        cases += [Case("variable", m, vocabulary=30_522) for m in ("did", "radd", "ar", "ilm")]
-    if options.growth:
-        cases += [Case("fixed", "did-fixed", batch=batch) for batch in (16, 32, 128)]
-        cases += [
-            Case("fixed", "did-fixed", batch=65_536 // context, context=context)
-            for context in (512, 2048, 4096, 8192)
-        ]
-        cases += [Case("fixed", "did-fixed", vocabulary=v) for v in (4_096, 16_384, 131_072)]
     found = []
-    for case in cases:
-        row = measure(case, ceiling, copy, options.compile)
+    for case in cases(options.growth, options.sizes, options.methods):
+        row = measure(case, ceiling, copy, options.compile, not options.eager, options.workers)
         found.append(row)
         print(
             f"{row.what} {row.method} {row.preset} {row.batch} x {row.context}, "
-            f"{row.vocabulary}: step {row.step_ms:.1f} ms (gradients {row.gradients_ms:.1f}, body "
-            f"{row.body_ms:.1f}, optimiser {row.optimiser_ms:.1f}), {row.peak_gib:.1f} GiB, "
-            f"{100 * row.utilisation:.0f} % of the ceiling; a batch takes {row.making_ms:.0f} ms",
+            f"{row.vocabulary}: step {row.step_ms:.1f} ms (body {row.body_ms:.1f}, of which "
+            f"attention {row.attention_ms:.1f}; head {row.head_ms:.1f}; optimiser "
+            f"{row.optimiser_ms:.1f}), {row.peak_gib:.1f} GiB, {100 * row.utilisation:.0f} % of the "
+            f"ceiling; a batch takes {row.making_ms:.0f} ms; waiting {row.waiting}",
             flush=True,
         )
     command = shlex.join(["python", *sys.argv])
     record("gpu_train", found, command, ["torch", "triton"])
 
 
-def measure(case: Case, ceiling: float, copy: float, compiled: bool) -> Row:
+def cases(growth: bool, sizes: list[str], methods: list[str]) -> list[Case]:
+    """What to measure."""
+    if growth:
+        contexts = (512, 2048, 4096, 8192)
+        return [
+            *(Case("fixed", "did-fixed", batch=batch) for batch in (16, 32, 128)),
+            *(Case("fixed", "did-fixed", batch=65_536 // c, context=c) for c in contexts),
+            *(Case("fixed", "did-fixed", vocabulary=v) for v in (4_096, 16_384, 131_072)),
+        ]
+    known = {"did": "did-fixed", "radd": "radd", "ar": "ar"}
+    chosen = [
+        Case("fixed", known[method], size)
+        for size in sizes
+        for method in methods
+        if method in known
+    ]
+    if "small" in sizes:
+        chosen += [Case("variable", method, vocabulary=30_522) for method in methods]
+    return chosen
+
+
+def measure(
+    case: Case, ceiling: float, copy: float, compiled: bool, captured: bool, workers: int
+) -> Row:
     """One case."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -129,6 +153,7 @@ def measure(case: Case, ceiling: float, copy: float, compiled: bool) -> Row:
         precision="bf16",
         steps=10**6,
         compile=compiled,
+        capture=captured,
         device="cuda",
     )
     config = preset(case.preset, case.vocabulary, method.heads)
@@ -141,38 +166,20 @@ def measure(case: Case, ceiling: float, copy: float, compiled: bool) -> Row:
     loader = iter(Loader(corpus, method, budget_for(corpus, case.batch), case.batch, 0))
     next(loader)  # compiles the alignment
     started = time.perf_counter()
-    steps = [next(loader) for _ in range(4)]
+    steps = [next(loader) for _ in range(STEPS)]
     making = 1000 * (time.perf_counter() - started) / len(steps)
-    steps = [[batch.to(DEVICE) for batch in batches] for batches in steps]
-    turn = 0
-
-    def step() -> None:
-        nonlocal turn
-        turn += 1
-        take_step(state, steps[turn % 4], settings, world)
-
-    def gradients() -> None:
-        for batch in steps[0]:
-            with autocast(settings, DEVICE):
-                cost = state.costing(batch, 1.0)
-            cost.backward()
-
-    def body() -> None:
-        for batch in steps[0]:
-            with autocast(settings, DEVICE):
-                hidden = state.network(batch.x_t, batch.deleted, batch.longest)
-            hidden.backward(torch.ones_like(hidden))
-
-    def optimise() -> None:
-        torch.nn.utils.clip_grad_norm_(state.network.parameters(), 1.0)
-        for optimiser in state.optimisers:
-            optimiser.step()
-        state.average.update(state.network)
-
-    step_ms = timed(step, 12)
+    for step in [*steps, *steps, *steps]:  # builds kernels, captures graphs
+        take_step(state, step, settings, world).read()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(ROUNDS * STEPS + 1)]
+    marks[0].record()
+    for number, mark in enumerate(marks[1:]):
+        take_step(state, steps[number % STEPS], settings, world)
+        mark.record()
+    torch.cuda.synchronize()
+    times = [one.elapsed_time(other) for one, other in zip(marks, marks[1:], strict=False)]
     peak = torch.cuda.max_memory_allocated() / 2**30
-    gradients_ms, body_ms = timed(gradients, 8), timed(body, 8)
-    optimiser_ms = timed(optimise, 8)
+    waiting = waited(case, corpus, method, state, settings, world, workers) if workers else ""
+    step_ms = float(np.median(times))
     flops = float(np.mean([sum(training_flops(config, b) for b in some) for some in steps]))
     return Row(
         case.what,
@@ -183,19 +190,112 @@ def measure(case: Case, ceiling: float, copy: float, compiled: bool) -> Row:
         case.vocabulary,
         torch.cuda.get_device_name(),
         compiled,
+        state.captured is not None,
         rows=int(np.mean([_sum(some, lambda b: b.x_t.rows) for some in steps])),
         target_rows=int(np.mean([_sum(some, lambda b: len(b.target_rows)) for some in steps])),
         step_ms=step_ms,
-        gradients_ms=gradients_ms,
-        body_ms=body_ms,
-        optimiser_ms=optimiser_ms,
+        **parts(state, steps[0][0], settings, case.batch),
         making_ms=making,
+        waiting=waiting,
         peak_gib=peak,
         tflops=flops / 1e12,
         utilisation=flops / 1e12 / (step_ms / 1000) / ceiling,
         ceiling_tflops=ceiling,
         copy_tb=copy,
     )
+
+
+def waited(
+    case: Case,
+    corpus: Corpus,
+    method: Method,
+    state: State,
+    settings: Settings,
+    world: World,
+    workers: int,
+) -> float:
+    """The share of 200 steps in which the GPU had nothing to do, after a start of 100."""
+    budget = budget_for(corpus, case.batch)
+    outcomes = []
+    batches = iter(Loader(corpus, method, budget, case.batch, 0, workers=workers))
+    for _ in range(300):
+        outcomes.append(take_step(state, next(batches), settings, world))
+        if len(outcomes) > 2:
+            outcomes[-3].read()
+    torch.cuda.synchronize()
+    some = outcomes[100:]
+    pauses = sum(
+        one.ended.elapsed_time(other.began)
+        for one, other in zip(some, some[1:], strict=False)
+        if one.ended is not None and other.began is not None
+    )
+    first, last = some[0].ended, some[-1].ended
+    assert first is not None and last is not None
+    return pauses / first.elapsed_time(last)
+
+
+def parts(state: State, batch: Batch, settings: Settings, sequences: int) -> dict[str, float]:
+    """Milliseconds of the parts of a step, each captured and replayed on its own."""
+    batch = padded(batch, Shapes(sequences).fitting(batch)).to(DEVICE)
+    network, config = state.network, state.network.config
+    assert state.update is not None
+    update = state.update
+
+    def body() -> None:
+        fresh = replace(batch.x_t)
+        with autocast(settings, DEVICE):
+            hidden = network(fresh, batch.deleted, batch.longest)
+        hidden.backward(torch.ones_like(hidden))
+
+    size = config.width // config.heads
+    position = torch.arange(batch.x_t.rows, device=DEVICE)
+    rotation = rotary_angles(position - batch.x_t.offsets[:-1][batch.x_t.sequence], size)
+    shape = batch.x_t.rows, 3, config.heads, size
+    qkv = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+
+    def attention() -> None:
+        mixed = rotary_attention(
+            qkv + 0, rotation, batch.x_t.offsets, batch.longest, config.causal, overwrite=True
+        )
+        mixed.backward(torch.ones_like(mixed))
+
+    rows = len(batch.target_rows), config.width
+    states = torch.randn(rows, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+
+    def head() -> None:
+        with autocast(settings, DEVICE):
+            loss, _ = token_loss(
+                states,
+                network.token_head,
+                batch.row,
+                batch.token,
+                batch.target,
+                config.vocabulary,
+                1 / 64,
+                is_sorted=True,
+            )
+        loss.backward()
+
+    found = {
+        "body_ms": replayed(body),
+        "attention_ms": config.layers * replayed(attention),
+        "head_ms": replayed(head),
+    }
+    for parameter in network.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    found["optimiser_ms"] = replayed(lambda: update.apply(torch.ones((), device=DEVICE)))
+    network.zero_grad(set_to_none=True)
+    return found
+
+
+def replayed(function: Callable[[], None]) -> float:
+    """The median time of a captured graph in milliseconds."""
+    function()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return timed(graph.replay, 10)
 
 
 def _sum(batches: list[Batch], size: Callable[[Batch], int]) -> int:
@@ -206,14 +306,14 @@ def texts(case: Case) -> Corpus:
     """Random tokens of Zipf's distribution, in texts of one length or of many."""
     rng = np.random.default_rng(0)
     share = np.cumsum(1 / np.arange(1, case.vocabulary))
-    lengths = np.full(4 * case.batch, case.context)
+    lengths = np.full(STEPS * case.batch, case.context)
     if case.what == "variable":
-        lengths = np.clip(rng.gamma(5, MEAN / 5, 4 * case.batch), 10, case.context).astype(int)
+        lengths = np.clip(rng.gamma(5, MEAN / 5, STEPS * case.batch), 10, case.context).astype(int)
     documents = Corpus.of(
         [1 + np.searchsorted(share, share[-1] * rng.random(length)) for length in lengths]
     )
-    padded = case.what == "variable" and case.method == "radd"
-    return documents.padded(case.context) if padded else documents
+    is_padded = case.what == "variable" and case.method == "radd"
+    return documents.padded(case.context) if is_padded else documents
 
 
 def the_method(case: Case) -> Method:

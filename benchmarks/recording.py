@@ -60,11 +60,17 @@ def record(name: str, rows: Sequence[Any], command: str, packages: Sequence[str]
     }
     path = RESULTS / f"{name}.csv"
     RESULTS.mkdir(exist_ok=True)
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*where, *asdict(rows[0])])
-        if new:
-            writer.writeheader()
+    before: list[dict[str, str]] = []
+    columns = [*where, *asdict(rows[0])]
+    if path.exists():
+        with path.open(newline="") as file:
+            before = list(csv.DictReader(file))
+        # Earlier rows may lack columns, or have some that are measured no more.
+        columns = [*dict.fromkeys([*before[0], *columns])] if before else columns
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(before)
         for row in rows:
             values = {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in asdict(row).items()}
             writer.writerow(where | values)

@@ -207,7 +207,9 @@ class _Run:
                     raise TrainingStopped(self._last_resort("a loader process has died")) from None
                 self._checkpoint(meter)
                 raise Interrupted(self._farewell()) from None
-            self.unread.append(take_step(self.state, batch, settings, world, meter.count))
+            outcome = take_step(self.state, batch, settings, world, meter.count)
+            meter.took(outcome)
+            self.unread.append(outcome)
             step, last = progress.step, progress.step == settings.steps
             figures = self._catch_up(AHEAD)
             if step % settings.log_every == 0 or last:

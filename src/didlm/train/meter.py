@@ -9,6 +9,7 @@ from didlm.data.batch import Batch
 from didlm.data.loader import Loader
 from didlm.model.config import ModelConfig
 from didlm.model.flops import training_flops
+from didlm.train.step import Outcome
 from didlm.train.world import World
 
 
@@ -23,12 +24,21 @@ class Meter:
     def restart(self) -> None:
         """Start measuring afresh, as after a validation."""
         self._tokens = 0
+        self._last: torch.cuda.Event | None = None
+        # Between two steps of a GPU: when it was done with one, and when it turned to the next.
+        self._pauses: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._started, self._waited = time.perf_counter(), self._loader.waited
 
     def count(self, batch: Batch) -> None:
         """A batch is about to be learnt from."""
         self._tokens += batch.x_t.rows
         self._flops += training_flops(self._config, batch)
+
+    def took(self, outcome: Outcome) -> None:
+        """A step has been taken, or given to a GPU to take."""
+        if self._last is not None and outcome.began is not None:
+            self._pauses.append((self._last, outcome.began))
+        self._last = outcome.ended
 
     def flops(self) -> float:
         """Of all steps so far, over all processes, which must all ask."""
@@ -39,6 +49,9 @@ class Meter:
         """The figures since the last reading, over all processes, which must all ask."""
         seconds = time.perf_counter() - self._started
         waited = self._loader.waited - self._waited
+        if self._pauses:  # a GPU works while the next batch is waited for
+            self._pauses[-1][1].synchronize()
+            waited = sum(ended.elapsed_time(began) for ended, began in self._pauses) / 1000
         tokens = self._world.total(torch.tensor(self._tokens, dtype=torch.float64))
         result = {
             "tokens_per_second": float(tokens) / seconds,

@@ -26,34 +26,11 @@ class Figures:
 
 
 class Outcome:
-    """The figures of a step, which a GPU may still be working on."""
+    """The figures of a step that has been waited for."""
 
-    def __init__(self, state: State, learning_rate: float) -> None:
-        """Send for what the device has to tell of the step that it was given last."""
-        assert state.update is not None
-        self._progress, self._learning_rate = state.progress, learning_rate
-        self._report = torch.empty(4, pin_memory=True)
-        self._report.copy_(state.update.report, non_blocking=True)
-        self._sent = torch.cuda.Event()
-        self._sent.record()
-
-    @property
-    def known(self) -> bool:
-        """Whether reading them means no waiting."""
-        return self._sent.query()
-
-    def read(self) -> Figures:
-        """The figures; those that are counted go to the progress of the run."""
-        self._sent.synchronize()
-        loss, norm, skipped, bad = self._report.tolist()
-        self._progress.skipped, self._progress.bad_in_a_row = int(skipped), int(bad)
-        return Figures(loss, norm, self._learning_rate, int(skipped))
-
-
-class Known(Outcome):
-    """Those of a step that has been waited for."""
-
-    known = True
+    known = True  # whether reading them means no waiting
+    began: torch.cuda.Event | None = None  # on a GPU: when it turned to the step
+    ended: torch.cuda.Event | None = None  # and when it was done
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -61,6 +38,33 @@ class Known(Outcome):
     def read(self) -> Figures:
         """The figures."""
         return self._figures
+
+
+class Awaited(Outcome):
+    """Those of a step that a GPU may still be working on."""
+
+    def __init__(self, state: State, learning_rate: float, began: torch.cuda.Event) -> None:
+        """Send for what the device has to tell of the step that it was given last."""
+        assert state.update is not None
+        self._progress, self._learning_rate = state.progress, learning_rate
+        self._report = torch.empty(4, pin_memory=True)
+        self._report.copy_(state.update.report, non_blocking=True)
+        self.began, self.ended = began, torch.cuda.Event(enable_timing=True)
+        self.ended.record()
+
+    @property
+    def known(self) -> bool:  # type: ignore[override]
+        """Whether the step is done."""
+        assert self.ended is not None
+        return self.ended.query()
+
+    def read(self) -> Figures:
+        """The figures; those that are counted go to the progress of the run."""
+        assert self.ended is not None
+        self.ended.synchronize()
+        loss, norm, skipped, bad = self._report.tolist()
+        self._progress.skipped, self._progress.bad_in_a_row = int(skipped), int(bad)
+        return Figures(loss, norm, self._learning_rate, int(skipped))
 
 
 def take_step(
@@ -90,8 +94,9 @@ def take_step(
     )
     rate = settings.learning_rate * factor
     if state.update is None:
-        figures = _step_and_wait(state, batches, settings, world, count, rate)
-        return Known(figures)
+        return Outcome(_step_and_wait(state, batches, settings, world, count, rate))
+    began = torch.cuda.Event(enable_timing=True)
+    began.record()
     state.update.prepare(rate, step)
     if state.captured is not None and len(batches) == 1:
         count(batches[0])
@@ -101,7 +106,7 @@ def take_step(
         state.update.apply(loss)
         state.network.zero_grad(set_to_none=True)
     state.progress.step += 1
-    return Outcome(state, rate)
+    return Awaited(state, rate, began)
 
 
 def _step_and_wait(
