@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -176,7 +177,7 @@ def measure(
         take_step(state, steps[number % STEPS], settings, world)
         mark.record()
     torch.cuda.synchronize()
-    times = [one.elapsed_time(other) for one, other in zip(marks, marks[1:], strict=False)]
+    times = [one.elapsed_time(other) for one, other in pairwise(marks)]
     peak = torch.cuda.max_memory_allocated() / 2**30
     waiting = waited(case, corpus, method, state, settings, world, workers) if workers else ""
     step_ms = float(np.median(times))
@@ -226,11 +227,12 @@ def waited(
     some = outcomes[100:]
     pauses = sum(
         one.ended.elapsed_time(other.began)
-        for one, other in zip(some, some[1:], strict=False)
+        for one, other in pairwise(some)
         if one.ended is not None and other.began is not None
     )
     first, last = some[0].ended, some[-1].ended
-    assert first is not None and last is not None
+    assert first is not None
+    assert last is not None
     return pauses / first.elapsed_time(last)
 
 

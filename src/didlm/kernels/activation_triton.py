@@ -51,7 +51,7 @@ def _silu(x):
     return x * chance, chance * (1 + x * (1 - chance))
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit
 def _activate(
     inner, activated, count, WIDTH: tl.constexpr, SIZE: tl.constexpr, GATED: tl.constexpr
 ):
@@ -70,7 +70,7 @@ def _activate(
     tl.store(activated + each, result.to(activated.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit
 def _activate_backward(
     inner,
     activated_grad,

@@ -33,7 +33,7 @@ def step(
         )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit
 def _adamw(
     parameter,
     gradient,

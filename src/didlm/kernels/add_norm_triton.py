@@ -12,7 +12,8 @@ from torch import Tensor
 
 from didlm.kernels.slots_triton import locate
 
-ROWS = 8  # of one program of the backward pass: all have about as much to do
+# Rows of one program of the backward pass: many cost less, few are done sooner.
+MANY, FEW, ENOUGH = 16, 4, 16_384  # the latter where there are not enough
 COLUMNS, SLOTS = 64, 32  # that one program of the small kernel adds up at a time
 
 
@@ -65,8 +66,9 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of hidden states, branch, gate, weight, scale and shift; None without such."""
     (rows, width), sequences = unit.shape, offsets.numel() - 1
+    share = MANY if rows >= ENOUGH else FEW
     timed = scale is not None or gate is not None
-    slots = triton.cdiv(rows, ROWS) if not timed else rows // ROWS + sequences
+    slots = triton.cdiv(rows, share) if not timed else rows // share + sequences
     hidden_grad = torch.empty_like(unit, dtype=dtype)
     branch_grad = torch.empty_like(unit) if has_branch else None
     # Of products with the unit rows, of gradients, of products with the branch.
@@ -77,7 +79,7 @@ def backward(
             _add_norm_backward[(slots,)](
                 summed_grad, normed_grad, unit, inverse, branch, gate, weight, scale, offsets,
                 hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), rows, sequences,
-                width, triton.next_power_of_2(width), ROWS, kinds, summed_grad is not None,
+                width, triton.next_power_of_2(width), share, kinds, summed_grad is not None,
                 has_branch, gate is not None, scale is not None, centred, num_warps=_warps(width),
             )  # fmt: skip
         if not timed:
@@ -89,7 +91,7 @@ def backward(
         if sequences:
             _add_slots[(sequences, triton.cdiv(width, COLUMNS))](
                 sums, weight, scale, offsets, of_sequences, weight_sums, _stride(scale), sequences,
-                width, COLUMNS, ROWS, SLOTS, kinds, gate is not None, scale is not None,
+                width, COLUMNS, share, SLOTS, kinds, gate is not None, scale is not None,
                 num_warps=4,
             )  # fmt: skip
     scale_grad, shift_grad, gate_grad = of_sequences

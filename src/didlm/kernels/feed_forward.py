@@ -75,6 +75,7 @@ class _FeedForward(torch.autograd.Function):
         result = activation_triton.forward(inner, activation) @ narrow_out.T
         ctx.save_for_backward(rows, inner, narrow_in, narrow_out)
         ctx.activation, ctx.dtypes = activation, (inward.dtype, outward.dtype)
+        ctx.unread = inward.is_leaf and outward.is_leaf
         return result
 
     @staticmethod
@@ -88,9 +89,9 @@ class _FeedForward(torch.autograd.Function):
         )
         needs_rows, needs_in, needs_out, _ = ctx.needs_input_grad
         type_in, type_out = ctx.dtypes
-        return (
-            inner_grad @ inward if needs_rows else None,
-            weight_gradient(inner_grad, rows, type_in) if needs_in else None,
-            weight_gradient(gradient, activated, type_out) if needs_out else None,
-            None,
-        )
+        outward_grad = inward_grad = None
+        if needs_out:
+            outward_grad = weight_gradient(gradient, activated, type_out, ctx.unread)
+        if needs_in:
+            inward_grad = weight_gradient(inner_grad, rows, type_in, ctx.unread)
+        return inner_grad @ inward if needs_rows else None, inward_grad, outward_grad, None

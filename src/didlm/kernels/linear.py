@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear as linear_plain
 
+from didlm.kernels.aside import aside
 from didlm.kernels.here import narrow_dtype
 
 __all__ = ["linear", "linear_plain", "weight_gradient"]
@@ -33,11 +34,24 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _Linear.apply(rows.to(dtype), weight, bias)  # type: ignore[no-untyped-call]
 
 
-def weight_gradient(outputs_grad: Tensor, inputs: Tensor, dtype: torch.dtype) -> Tensor:
-    """That of the weights of a linear layer, multiplied in 16 bits and added in float32."""
+def weight_gradient(
+    outputs_grad: Tensor, inputs: Tensor, dtype: torch.dtype, unread: bool = False
+) -> Tensor:
+    """That of the weights of a linear layer, multiplied in 16 bits and added in float32.
+
+    Args:
+        outputs_grad: gradient of what came out [T, B].
+        inputs: what came in [T, A].
+        dtype: of the weights.
+        unread: whether nothing else of the backward pass reads it, so that it may come later.
+    """
     if dtype == outputs_grad.dtype or not inputs.is_cuda:
         return (outputs_grad.T @ inputs).to(dtype)
-    return torch.mm(outputs_grad.T, inputs, out_dtype=dtype)
+
+    def product(one: Tensor, other: Tensor) -> Tensor:
+        return torch.mm(one.T, other, out_dtype=dtype)
+
+    return aside(product, outputs_grad, inputs) if unread else product(outputs_grad, inputs)
 
 
 class _Linear(torch.autograd.Function):
@@ -45,7 +59,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         narrow = weight.to(rows.dtype)
         ctx.save_for_backward(rows, narrow)
-        ctx.dtype = weight.dtype
+        ctx.dtype, ctx.unread = weight.dtype, weight.is_leaf
         return linear_plain(rows, narrow, None if bias is None else bias.to(rows.dtype))
 
     @staticmethod
@@ -55,6 +69,6 @@ class _Linear(torch.autograd.Function):
         needs_rows, needs_weight, needs_bias = ctx.needs_input_grad
         return (
             gradient @ narrow if needs_rows else None,
-            weight_gradient(gradient, rows, ctx.dtype) if needs_weight else None,
+            weight_gradient(gradient, rows, ctx.dtype, ctx.unread) if needs_weight else None,
             gradient.sum(0, dtype=ctx.dtype) if needs_bias else None,
         )

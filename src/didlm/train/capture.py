@@ -5,14 +5,18 @@ few shapes (`didlm.data.padding`), each with a graph of its own. The memory in w
 shared: no two run at once, and nothing but weights, moments and figures outlives a step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from didlm.data.batch import Batch
 from didlm.data.padding import Shape, Shapes, padded
+from didlm.packed import Packed
+
+ALIGNMENT = 16  # bytes, at which each tensor of a batch starts
 
 
 class Captured:
@@ -30,7 +34,7 @@ class Captured:
             device: a GPU.
         """
         self._learn, self._shapes, self._device = learn, shapes, device
-        self._seen: dict[Shape, Batch] = {}  # the batch whose memory the graph of a shape reads
+        self._rooms: dict[Shape, Room] = {}
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
@@ -39,22 +43,25 @@ class Captured:
         """One step."""
         shape = self._shapes.fitting(batch)
         batch = padded(batch, shape)
-        if shape not in self._seen:  # builds kernels, which a capture cannot
-            for other in [x for x in self._seen if x.outgrown(shape)]:
-                del self._seen[other]
+        is_new = shape not in self._rooms
+        if is_new:
+            for other in [x for x in self._rooms if x.outgrown(shape)]:
+                del self._rooms[other]
                 self._graphs.pop(other, None)
-            self._seen[shape] = batch.to(self._device)
-            self._learn(self._seen[shape])
+            self._rooms[shape] = Room(batch, self._device)
+        room = self._rooms[shape]
+        room.fill(batch)
+        if is_new:  # builds kernels, which a capture cannot
+            self._learn(room.batch)
             return
-        _copy(batch, self._seen[shape])
         if shape not in self._graphs:
-            self._graphs[shape] = self._capture(self._seen[shape])
+            self._graphs[shape] = self._capture(room.batch)
         self._graphs[shape].replay()
 
     def _capture(self, batch: Batch) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
-        # The loader's threads may use the device meanwhile: only this one must not wait for it.
+        # Other threads may use the device meanwhile: only this one must not wait for it.
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
@@ -63,22 +70,46 @@ class Captured:
         return graph
 
 
+class Room:
+    """A batch whose tensors lie end to end on the device, so that one copy fills them all."""
+
+    def __init__(self, batch: Batch, device: torch.device) -> None:
+        """Room for batches of the same shape as this one."""
+        sizes = [_aligned(tensor.nbytes) for tensor in _tensors(batch)]
+        self._bytes = torch.empty(sum(sizes), dtype=torch.uint8, device=device)
+        self.batch = _with_tensors(batch, self._views(self._bytes, batch))
+
+    def fill(self, batch: Batch) -> None:
+        """Copy a batch from the host; from pinned memory, so that nobody waits."""
+        pinned = torch.empty(self._bytes.shape, dtype=torch.uint8, pin_memory=True)
+        for target, source in zip(self._views(pinned, batch), _tensors(batch), strict=True):
+            target.copy_(source)
+        self._bytes.copy_(pinned, non_blocking=True)
+
+    def _views(self, memory: Tensor, batch: Batch) -> list[Tensor]:
+        views, start = [], 0
+        for tensor in _tensors(batch):
+            part = memory[start : start + tensor.nbytes]
+            views.append(part.view(tensor.dtype).view(tensor.shape))
+            start += _aligned(tensor.nbytes)
+        return views
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _names(part: Batch | Packed) -> list[str]:
+    return [x.name for x in fields(part) if isinstance(getattr(part, x.name), Tensor)]
+
+
 def _tensors(batch: Batch) -> list[Tensor]:
-    packed = batch.x_t
-    return [
-        packed.tokens,
-        packed.offsets,
-        packed.given,
-        packed.open,
-        *(
-            x
-            for x in (getattr(batch, field.name) for field in fields(batch))
-            if isinstance(x, Tensor)
-        ),
-    ]
+    return [getattr(part, name) for part in (batch.x_t, batch) for name in _names(part)]
 
 
-def _copy(source: Batch, target: Batch) -> None:
-    """From the host to where a graph reads; from pinned memory, so that nobody waits."""
-    for one, other in zip(_tensors(source), _tensors(target), strict=True):
-        other.copy_(one.pin_memory() if one.device.type == "cpu" else one, non_blocking=True)
+def _with_tensors(batch: Batch, tensors: Sequence[Tensor]) -> Batch:
+    """The same batch with other tensors, in the order of `_tensors`."""
+    rest = iter(tensors)
+    packed: dict[str, Any] = {name: next(rest) for name in _names(batch.x_t)}
+    others: dict[str, Any] = {name: next(rest) for name in _names(batch)}
+    return replace(batch, x_t=replace(batch.x_t, **packed), **others)

@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 from didlm.data.batch import Batch
 from didlm.data.padding import Shapes
+from didlm.kernels.aside import allowed
 from didlm.kernels.here import has_triton
 from didlm.loss import batch_loss
 from didlm.model.transformer import Network
@@ -95,7 +96,8 @@ class State:
         def learn(batch: Batch) -> None:
             with autocast(settings, world.device):
                 cost = self.costing(batch, share)
-            (cost * share).backward()
+            with allowed(world.device):
+                (cost * share).backward()
             update.apply(cost.detach() * share)
             self.network.zero_grad(set_to_none=True)
 
