@@ -110,8 +110,8 @@ def main() -> None:
             f"{row.what} {row.method} {row.preset} {row.batch} x {row.context}, "
             f"{row.vocabulary}: step {row.step_ms:.1f} ms (body {row.body_ms:.1f}, of which "
             f"attention {row.attention_ms:.1f}; head {row.head_ms:.1f}; optimiser "
-            f"{row.optimiser_ms:.1f}), {row.peak_gib:.1f} GiB, {100 * row.utilisation:.0f} % of the "
-            f"ceiling; a batch takes {row.making_ms:.0f} ms; waiting {row.waiting}",
+            f"{row.optimiser_ms:.1f}), {row.peak_gib:.1f} GiB, {100 * row.utilisation:.0f} % of "
+            f"the ceiling; a batch takes {row.making_ms:.0f} ms; waiting {row.waiting}",
             flush=True,
         )
     command = shlex.join(["python", *sys.argv])

@@ -75,7 +75,7 @@ def test_bad_steps_in_a_row_are_counted() -> None:
     settings = Settings(optimiser="adamw")
     average = MovingAverage(network, 0.9)
     update = Update(network, average, make_optimisers(network, settings), settings)
-    update.count(skipped=7, bad=1)
+    update.restart(skipped=7, bad=1)
     before = copy.deepcopy(network.state_dict())
     for expected in ((8, 2), (9, 3)):
         for parameter in network.parameters():
@@ -100,10 +100,11 @@ def knobs(device: str, take: float) -> Knobs:
 def compare(step, device: str) -> None:
     for take in (1.0, 0.0):
         one, other = tensors(device), tensors(device)
-        step(*one, knobs(device, take), CONSTANTS)
-        adamw_plain_(*(x.double() for x in other), knobs(device, take), CONSTANTS)
+        twin = one[0].half()
+        step(*one, twin, knobs(device, take), CONSTANTS)
         right = [x.double() for x in other]
-        adamw_plain_(*right, knobs(device, take), CONSTANTS)
+        adamw_plain_(*right, None, knobs(device, take), CONSTANTS)
+        assert torch.equal(twin, one[0].half())
         for found, expected in zip(one, right, strict=True):
             assert (found - expected).norm() <= 1e-6 * expected.norm()
 

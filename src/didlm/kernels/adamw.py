@@ -44,19 +44,20 @@ def adamw_(
     first: Tensor,
     second: Tensor,
     average: Tensor,
+    twin: Tensor | None,
     knobs: Knobs,
     constants: Constants,
 ) -> None:
-    """Change a parameter, its two moments and its moving average in place."""
+    """Change a parameter, its moments, its moving average and its 16-bit twin in place."""
     dense = all(x.is_contiguous() for x in (parameter, first, second, average))
     if dense and parameter.dtype == torch.float32 and runs_triton(parameter):
         from didlm.kernels import adamw_triton
 
         adamw_triton.step(
-            parameter, gradient.contiguous(), first, second, average, knobs, constants
+            parameter, gradient.contiguous(), first, second, average, twin, knobs, constants
         )
     else:
-        adamw_plain_(parameter, gradient, first, second, average, knobs, constants)
+        adamw_plain_(parameter, gradient, first, second, average, twin, knobs, constants)
 
 
 def adamw_plain_(
@@ -65,6 +66,7 @@ def adamw_plain_(
     first: Tensor,
     second: Tensor,
     average: Tensor,
+    twin: Tensor | None,
     knobs: Knobs,
     constants: Constants,
 ) -> None:
@@ -83,3 +85,5 @@ def adamw_plain_(
         old.copy_(torch.where(take, other, old))
     keep = knobs.keep(constants.average).to(average.dtype)
     average.copy_(torch.where(take, average + (1 - keep) * (parameter - average), average))
+    if twin is not None:
+        twin.copy_(parameter)

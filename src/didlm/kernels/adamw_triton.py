@@ -18,6 +18,7 @@ def step(
     first: Tensor,
     second: Tensor,
     average: Tensor,
+    twin: Tensor | None,
     knobs: Knobs,
     constants: Constants,
 ) -> None:
@@ -25,11 +26,11 @@ def step(
     count = parameter.numel()
     with torch.cuda.device_of(parameter):
         _adamw[(triton.cdiv(count, SIZE),)](
-            parameter, gradient, first, second, average,
+            parameter, gradient, first, second, average, twin,
             knobs.learning_rate, knobs.factor, knobs.step, knobs.take, count,
             constants.beta_1, constants.beta_2, math.log(constants.beta_1 or 1e-300),
             math.log(constants.beta_2 or 1e-300), constants.epsilon, constants.weight_decay,
-            constants.average, SIZE, num_warps=8,
+            constants.average, SIZE, twin is not None, num_warps=8,
         )  # fmt: skip
 
 
@@ -40,6 +41,7 @@ def _adamw(
     first,
     second,
     average,
+    twin,
     learning_rate,
     factor,
     step,
@@ -53,6 +55,7 @@ def _adamw(
     weight_decay: tl.constexpr,
     decay: tl.constexpr,
     SIZE: tl.constexpr,
+    TWIN: tl.constexpr,
 ):
     """Some numbers of one tensor."""
     if tl.load(take) == 0:
@@ -78,3 +81,5 @@ def _adamw(
     tl.store(second + each, two, mask=inside)
     mean = tl.load(average + each, mask=inside)
     tl.store(average + each, mean + (1 - keep) * (x - mean), mask=inside)
+    if TWIN:
+        tl.store(twin + each, x.to(twin.dtype.element_ty), mask=inside)

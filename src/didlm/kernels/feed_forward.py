@@ -17,6 +17,7 @@ from torch.nn.functional import gelu, linear, relu, silu
 
 from didlm.kernels.here import narrow_dtype, runs_triton
 from didlm.kernels.linear import weight_gradient
+from didlm.kernels.twins import in_16_bits
 
 FUSED = ("gelu", "silu")
 
@@ -70,12 +71,11 @@ class _FeedForward(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, inward: Tensor, outward: Tensor, activation: str) -> Tensor:
         from didlm.kernels import activation_triton
 
-        narrow_in, narrow_out = inward.to(rows.dtype), outward.to(rows.dtype)
+        narrow_in, narrow_out = (in_16_bits(weight, rows.dtype) for weight in (inward, outward))
         inner = rows @ narrow_in.T
         result = activation_triton.forward(inner, activation) @ narrow_out.T
         ctx.save_for_backward(rows, inner, narrow_in, narrow_out)
         ctx.activation, ctx.dtypes = activation, (inward.dtype, outward.dtype)
-        ctx.unread = inward.is_leaf and outward.is_leaf
         return result
 
     @staticmethod
@@ -89,9 +89,9 @@ class _FeedForward(torch.autograd.Function):
         )
         needs_rows, needs_in, needs_out, _ = ctx.needs_input_grad
         type_in, type_out = ctx.dtypes
-        outward_grad = inward_grad = None
-        if needs_out:
-            outward_grad = weight_gradient(gradient, activated, type_out, ctx.unread)
-        if needs_in:
-            inward_grad = weight_gradient(inner_grad, rows, type_in, ctx.unread)
-        return inner_grad @ inward if needs_rows else None, inward_grad, outward_grad, None
+        return (
+            inner_grad @ inward if needs_rows else None,
+            weight_gradient(inner_grad, rows, type_in) if needs_in else None,
+            weight_gradient(gradient, activated, type_out) if needs_out else None,
+            None,
+        )

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear as linear_plain
 
-from didlm.kernels.aside import aside
 from didlm.kernels.here import narrow_dtype
+from didlm.kernels.twins import in_16_bits
 
 __all__ = ["linear", "linear_plain", "weight_gradient"]
 
@@ -34,32 +34,19 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _Linear.apply(rows.to(dtype), weight, bias)  # type: ignore[no-untyped-call]
 
 
-def weight_gradient(
-    outputs_grad: Tensor, inputs: Tensor, dtype: torch.dtype, unread: bool = False
-) -> Tensor:
-    """That of the weights of a linear layer, multiplied in 16 bits and added in float32.
-
-    Args:
-        outputs_grad: gradient of what came out [T, B].
-        inputs: what came in [T, A].
-        dtype: of the weights.
-        unread: whether nothing else of the backward pass reads it, so that it may come later.
-    """
+def weight_gradient(outputs_grad: Tensor, inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    """That of the weights of a linear layer, multiplied in 16 bits and added in float32."""
     if dtype == outputs_grad.dtype or not inputs.is_cuda:
         return (outputs_grad.T @ inputs).to(dtype)
-
-    def product(one: Tensor, other: Tensor) -> Tensor:
-        return torch.mm(one.T, other, out_dtype=dtype)
-
-    return aside(product, outputs_grad, inputs) if unread else product(outputs_grad, inputs)
+    return torch.mm(outputs_grad.T, inputs, out_dtype=dtype)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        narrow = weight.to(rows.dtype)
+        narrow = in_16_bits(weight, rows.dtype)
         ctx.save_for_backward(rows, narrow)
-        ctx.dtype, ctx.unread = weight.dtype, weight.is_leaf
+        ctx.dtype = weight.dtype
         return linear_plain(rows, narrow, None if bias is None else bias.to(rows.dtype))
 
     @staticmethod
@@ -69,6 +56,6 @@ class _Linear(torch.autograd.Function):
         needs_rows, needs_weight, needs_bias = ctx.needs_input_grad
         return (
             gradient @ narrow if needs_rows else None,
-            weight_gradient(gradient, rows, ctx.dtype, ctx.unread) if needs_weight else None,
+            weight_gradient(gradient, rows, ctx.dtype) if needs_weight else None,
             gradient.sum(0, dtype=ctx.dtype) if needs_bias else None,
         )

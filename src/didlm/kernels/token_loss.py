@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from didlm.kernels.here import NARROW, has_triton
 from didlm.kernels.softmax_gradient import arrange, softmax_gradient_, times
+from didlm.kernels.twins import in_16_bits
 
 # At 8,192 rows, a vocabulary of 50,304 and width 768 in float32, the logits of a chunk then take
 # 206 MB and the two gradients 180 MB: less than 450 MB in all, and matrix products of a good size.
@@ -80,7 +81,7 @@ def token_loss(
     needed = recording and hidden.requires_grad, recording and weight.requires_grad
     # Autocast has had its say in `dtype`.
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        inputs = hidden.to(dtype), weight.to(dtype), row, token, target, vocabulary, scale
+        inputs = hidden.to(dtype), in_16_bits(weight, dtype), row, token, target, vocabulary, scale
         if _is_fused(hidden, dtype):
             loss, log_prob, *gradients = _in_chunks_fused(*inputs, chunk, needed, is_sorted)
         else:

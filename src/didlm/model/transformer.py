@@ -23,6 +23,7 @@ from didlm.model.memory import Attend, Memory
 from didlm.packed import Packed
 
 TIME_FEATURES = 128
+NARROW_STREAM: torch.dtype | None = None
 SIGMA_FEATURES = 256  # of other people's networks
 ROWS_AT_A_TIME = 1024  # whose logits are held at once to sum over all tokens
 
@@ -85,6 +86,7 @@ class Network(nn.Module):
         if self.flag_embedding is not None:
             hidden = hidden + self.flag_embedding(2 * (x_t.given != 0) + x_t.open)
         hidden = dropout(hidden, self.config.dropout, self.training)
+        hidden = hidden.to(NARROW_STREAM or hidden.dtype)
         layout = Layout(x_t.sequence, x_t.offsets)
         position = torch.arange(x_t.rows, device=hidden.device) - x_t.offsets[:-1][x_t.sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
@@ -159,9 +161,9 @@ class Network(nn.Module):
 
     def readout(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Features [R, F] and weights [P, F] whose product are the `logits`, for the token loss."""
-        head = self.token_head.to(hidden.dtype)
         if self.token_bias is None:
-            return hidden, head
+            return hidden, self.token_head
+        head = self.token_head.to(hidden.dtype)
         ones = hidden.new_ones(len(hidden), 1)
         bias = self.token_bias.to(hidden.dtype)[:, None]
         return torch.cat([hidden, ones], -1), torch.cat([head, bias], -1)

@@ -14,7 +14,6 @@ from torch.distributed.checkpoint.state_dict import (
 
 from didlm.data.batch import Batch
 from didlm.data.padding import Shapes
-from didlm.kernels.aside import allowed
 from didlm.kernels.here import has_triton
 from didlm.loss import batch_loss
 from didlm.model.transformer import Network
@@ -96,8 +95,7 @@ class State:
         def learn(batch: Batch) -> None:
             with autocast(settings, world.device):
                 cost = self.costing(batch, share)
-            with allowed(world.device):
-                (cost * share).backward()
+            (cost * share).backward()
             update.apply(cost.detach() * share)
             self.network.zero_grad(set_to_none=True)
 
@@ -136,7 +134,7 @@ class State:
         self.scaler.load_state_dict(numbers.pop("scaler"))
         self.progress = Progress(**numbers)
         if self.update is not None:
-            self.update.count(self.progress.skipped, self.progress.bad_in_a_row)
+            self.update.restart(self.progress.skipped, self.progress.bad_in_a_row)
 
 
 def autocast(settings: Settings, device: torch.device) -> contextlib.AbstractContextManager[None]:

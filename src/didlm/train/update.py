@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from didlm.kernels.adamw import Constants, Knobs, adamw_
+from didlm.kernels.twins import give_twin
 from didlm.train.optimiser import MovingAverage
 from didlm.train.settings import Settings
 
@@ -29,6 +30,10 @@ class Update:
         self._clip, self._optimisers = settings.clip, optimisers
         pairs = zip(network.parameters(), average.network.parameters(), strict=True)
         self._average_of: dict[Tensor, Tensor] = dict(pairs)
+        self._twin_of: dict[Tensor, Tensor] = {}
+        if next(network.parameters()).is_cuda and settings.precision == "bf16":
+            matrices = [p for p in network.parameters() if p.ndim == 2 and p.requires_grad]
+            self._twin_of = {p: give_twin(p, torch.bfloat16) for p in matrices}
         self._constants = Constants(
             settings.beta_1,
             settings.beta_2,
@@ -43,8 +48,11 @@ class Update:
             for parameter in _parameters(optimiser):
                 _begin(optimiser, parameter)
 
-    def count(self, skipped: int, bad: int) -> None:
-        """Tell the device how many steps have been skipped, and how many of the last ones."""
+    @torch.no_grad()
+    def restart(self, skipped: int, bad: int) -> None:
+        """Weights have come from elsewhere, and so many steps been skipped, the last ones too."""
+        for parameter, twin in self._twin_of.items():
+            twin.copy_(parameter)
         self._skipped.fill_(skipped)
         self._bad.fill_(bad)
 
@@ -91,9 +99,9 @@ class Update:
         for parameter in parameters:
             state = optimiser.state[parameter]
             moments = state["exp_avg"], state["exp_avg_sq"]
-            average = self._average_of[parameter]
+            others = self._average_of[parameter], self._twin_of.get(parameter)
             assert parameter.grad is not None
-            adamw_(parameter, parameter.grad, *moments, average, knobs, self._constants)
+            adamw_(parameter, parameter.grad, *moments, *others, knobs, self._constants)
 
     def _orthogonal(
         self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], knobs: Knobs
@@ -124,6 +132,9 @@ class Update:
             steps = torch._foreach_sub(some, averages)
             torch._foreach_mul_(steps, gone)
             torch._foreach_add_(averages, steps)
+            twins = [self._twin_of[p] for p in some if p in self._twin_of]
+            if twins:
+                torch._foreach_copy_(twins, some)
 
 
 def orthogonal(

@@ -1,0 +1,112 @@
+"""Steps as captured graphs: the same as steps that are not."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from didlm.data.corpus import Corpus
+from didlm.data.loader import Loader, budget_for
+from didlm.data.padding import Shapes, padded
+from didlm.data.tokenizer import Tokenizer
+from didlm.methods.registry import OURS, find_method
+from didlm.model.config import preset
+from didlm.model.transformer import Network
+from didlm.train import capture
+from didlm.train.settings import Settings
+from didlm.train.state import State
+from didlm.train.step import take_step
+from didlm.train.world import World
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+TOKENIZER = Tokenizer.train_bpe(["red fox and blue owl"] * 3, 300)
+STEPS = 14
+
+
+def begun(name: str, **changes) -> tuple[State, Settings, list]:
+    """A run that is about to start, and the batches of its steps."""
+    method = find_method(name).build(TOKENIZER, fixed_length=40, given_share=0.3)
+    rng = np.random.default_rng(0)
+    lengths = [40] * 64 if method.length else rng.integers(0, 80, 64)
+    corpus = Corpus.of([rng.integers(1, TOKENIZER.vocabulary, n) for n in lengths])
+    settings = Settings(device="cuda", precision="bf16", batch=16, warmup=0).changed(changes)
+    torch.manual_seed(0)
+    config = preset("mini", TOKENIZER.vocabulary, method.heads, settings.dropout)
+    config = replace(config, mean_length=corpus.mean_length)
+    state = State.start(Network(config).cuda(), settings, World(0, 1, torch.device("cuda")))
+    loader = iter(Loader(corpus, method, budget_for(corpus, 16), 16, 0))
+    return state, settings, [next(loader) for _ in range(STEPS)]
+
+
+def learnt(name: str, **changes) -> tuple[State, list[float]]:
+    state, settings, steps = begun(name, **changes)
+    world = World(0, 1, torch.device("cuda"))
+    outcomes = [take_step(state, batches, settings, world) for batches in steps]
+    return state, [outcome.read().loss for outcome in outcomes]
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+@pytest.mark.parametrize("name", OURS)
+def test_graphs_learn_what_steps_do(name, optimiser) -> None:
+    changes = {"optimiser": optimiser, "learning_rate": 1e-3}
+    state, captured = learnt(name, **changes)
+    assert state.captured is not None
+    assert state.captured._graphs
+    other, plain = learnt(name, **changes, capture=False)
+    assert other.captured is None
+    np.testing.assert_allclose(captured, plain, rtol=5e-3)
+    assert captured[-1] < captured[0]
+    assert all(math.isfinite(loss) for loss in captured)
+    for one, two in zip(state.network.parameters(), other.network.parameters(), strict=True):
+        assert (one - two).norm() <= 0.05 * (1e-3 + two.norm())
+
+
+def test_dropout_differs_from_step_to_step() -> None:
+    state, settings, steps = begun("did", dropout=0.5, learning_rate=1e-9)
+    world = World(0, 1, torch.device("cuda"))
+    losses = [take_step(state, steps[0], settings, world).read().loss for _ in range(6)]
+    assert len(set(losses)) == 6
+    again, _, _ = begun("did", dropout=0.5, learning_rate=1e-9)
+    repeated = [take_step(again, steps[0], settings, world).read().loss for _ in range(6)]
+    np.testing.assert_allclose(losses, repeated, rtol=1e-4)
+
+
+def test_a_step_that_is_not_finite_changes_nothing() -> None:
+    state, settings, steps = begun("did", optimiser="adamw")
+    world = World(0, 1, torch.device("cuda"))
+    for _ in range(3):
+        take_step(state, steps[0], settings, world).read()
+    before = [p.clone() for p in state.network.parameters()]
+    batch = steps[0][0]
+    bad = replace(batch, constant=batch.constant + math.inf)
+    assert take_step(state, [bad], settings, world).read().skipped == 1
+    assert state.progress.bad_in_a_row == 1
+    for one, other in zip(state.network.parameters(), before, strict=True):
+        assert torch.equal(one, other)
+    assert take_step(state, [batch], settings, world).read().skipped == 1
+    assert state.progress.bad_in_a_row == 0
+    state.settle()
+    assert state.average.steps == 4
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+def test_weights_in_16_bits_are_the_weights(optimiser) -> None:
+    state, _ = learnt("did", optimiser=optimiser)
+    twins = [(p, p.twin) for p in state.network.parameters() if hasattr(p, "twin")]
+    assert len(twins) > 10
+    for weight, twin in twins:
+        assert torch.equal(weight.bfloat16(), twin)
+
+
+def test_room_holds_a_batch() -> None:
+    _, _, steps = begun("did")
+    batch = padded(steps[0][0], Shapes(16).fitting(steps[0][0]))
+    room = capture.Room(batch, torch.device("cuda"))
+    room.fill(batch)
+    for one, other in zip(capture._tensors(room.batch), capture._tensors(batch), strict=True):
+        assert torch.equal(one.cpu(), other)
