@@ -59,6 +59,8 @@ class Captured:
         self._graphs[shape].replay()
 
     def _capture(self, batch: Batch) -> torch.cuda.CUDAGraph:
+        if not self._graphs:  # the last of them took the memory along
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
         # Other threads may use the device meanwhile: only this one must not wait for it.
