@@ -17,7 +17,7 @@ def with_rows(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """
     if torch.compiler.is_compiling():
         return table, table[rows]
-    return _WithRows.apply(table, rows)  # type: ignore[no-untyped-call, no-any-return]
+    return _WithRows.apply(table, rows)  # type: ignore[no-untyped-call]
 
 
 def add_rows_(table: Tensor, rows: Tensor, values: Tensor) -> None:
