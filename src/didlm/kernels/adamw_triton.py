@@ -9,7 +9,7 @@ from torch import Tensor
 
 from didlm.kernels.adamw import Constants, Knobs
 
-SIZE, WARPS = 2048, 8  # numbers that a program has, and warps
+SIZE, WARPS = 1024, 4  # numbers that a program has, and warps
 
 
 def step(
