@@ -6,11 +6,12 @@ to 0; for the log-linear schedule it is t itself. Shapes: S sequences, T rows.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from didlm.generate.limits import earliest
+from didlm.generate.limits import earliest, first
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
 FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
@@ -31,12 +32,12 @@ class Moment:
     flips: Callable[[Tensor, Tensor], Tensor]  # (count [S], chance [S]) -> a binomial draw [S]
     caution: float = CAUTION
 
-    @property
+    @cached_property
     def arrival(self) -> Tensor:
         """When each gap would fire [T], were its rate to stay; the same draw as `uniform`."""
         return torch.where(self.rate > 0, -torch.log1p(-self.uniform) / self.rate, torch.inf)
 
-    @property
+    @cached_property
     def expected(self) -> Tensor:
         """How many tokens each text still lacks [S], in expectation."""
         return torch.zeros_like(self.time).index_add_(0, self.sequence, self.rate)
@@ -62,9 +63,9 @@ def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
     leap = torch.where(ends, moment.target, _reachable(moment, moment.caution))
     alone = (moment.expected * _share(moment, leap) < FEW) & (leap > 0)
     wait = torch.where(moment.target > 0, moment.target, torch.maximum(leap, moment.time / 2))
-    first = moment.time * (1 - _first_arrival(moment))
-    single = earliest(moment.arrival, moment.sequence, (first > wait).long())
-    time = torch.where(alone, torch.maximum(first, wait), leap)
+    comes = moment.time * (1 - _first_arrival(moment))
+    single = first(moment.arrival, moment.sequence, comes > wait)
+    time = torch.where(alone, torch.maximum(comes, wait), leap)
     return torch.where(alone[moment.sequence], single, _leap(moment, leap)), time
 
 
@@ -80,13 +81,13 @@ def jump_chain(moment: Moment) -> tuple[Tensor, Tensor]:
     """Fixed length: one token at a time, without any approximation (Eq. jump-chain)."""
     one = moment.missing.clamp(max=1)
     time = moment.time * (moment.missing - one) / moment.missing.clamp(min=1)
-    return earliest(moment.arrival, moment.sequence, one), time
+    return first(moment.arrival, moment.sequence, one > 0), time
 
 
 def one_by_one(moment: Moment) -> tuple[Tensor, Tensor]:
     """One token a call, in proportion to the rates, until no gap expects any; time stands still."""
     expects = moment.expected > 0
-    fires = earliest(moment.arrival, moment.sequence, expects.long())
+    fires = first(moment.arrival, moment.sequence, expects)
     return fires, torch.where(expects, moment.time, 0)
 
 
@@ -96,10 +97,10 @@ def _leap(moment: Moment, time: Tensor) -> Tensor:
 
 def _first_arrival(moment: Moment) -> Tensor:
     """The share of the time [S] that passes until a text receives a token (Eq. first-arrival)."""
-    first = torch.full_like(moment.time, torch.inf)
-    first = first.scatter_reduce(0, moment.sequence, moment.arrival, "amin")
+    soonest = torch.full_like(moment.time, torch.inf)
+    soonest = soonest.scatter_reduce(0, moment.sequence, moment.arrival, "amin")
     uncertainty = (moment.expected * moment.dispersion).clamp(min=1e-9)
-    return torch.expm1(first * uncertainty) / uncertainty
+    return torch.expm1(soonest * uncertainty) / uncertainty
 
 
 def _share(moment: Moment, time: Tensor) -> Tensor:
