@@ -19,7 +19,7 @@ from torch import Tensor
 from didlm.generate import uniforms
 from didlm.generate.desk import Desk, PlainDesk, roomy_desk
 from didlm.generate.draft import Draft, Edit, insert
-from didlm.generate.limits import Limits, check_limits, count_by, limits_of, within
+from didlm.generate.limits import Limits, check_limits, count_by, largest, limits_of, within
 from didlm.generate.results import Frame
 from didlm.generate.samplers import CAUTION, Moment, Sampler
 from didlm.generate.scorer import Answer, NetworkScorer, Scorer
@@ -114,8 +114,11 @@ class Writer:
         with self.in_network.running():
             self.desk.do(self._read, int(self._reads))
         self.desk.do(self._choose)
-        rows, fires, bad = self.desk.report()
+        rows, fires, broken, bad = self.desk.report()
         _check_numbers(bad)
+        if broken:
+            self.desk.do(self._obey)
+            rows, fires, *_ = self.desk.report()
         rows = self.desk.make_room(rows + fires)
         if fires:
             with self.in_head.running():
@@ -127,14 +130,13 @@ class Writer:
         """Take those texts out of the batch that have come to the end of the grid."""
         if self._passes < self._least_passes:
             return
-        state = self.desk.state
-        done, x_t = state.done, state.draft.x_t
-        found = torch.stack([done.sum(), (x_t.offsets.diff() * done).sum(), state.bad.long()])
-        count, rows, bad = found.tolist()
+        self.desk.do(self._count_done)
+        rows, done_rows, count, bad = self.desk.report()
         _check_numbers(bad)
         # Where the others stay in their places it must be worth it.
-        waits = self.desk.records and count < self.unfinished and 4 * rows < x_t.rows
+        waits = self.desk.records and count < self.unfinished and 4 * done_rows < rows
         if count and not waits:
+            state, done = self.desk.state, self.desk.state.done
             texts = state.draft.select(done)
             lengths = texts.x_t.offsets.diff().tolist()
             columns = zip(
@@ -233,6 +235,7 @@ class Writer:
             rate=limits.bend(self._rates(state, complete), low, high),
             uniform=_uniforms(state, uniforms.FIRE, number),
             sequence=limits.sequence,
+            offsets=x_t.offsets,
             time=state.time,
             target=_target(state),
             missing=missing,
@@ -241,28 +244,38 @@ class Writer:
             caution=self.plan.caution,
         )
         fires, until = self.plan.sampler(moment)
-        fires = limits.obey(fires, moment.arrival, until <= 0)
-        place = torch.where(fires, fires.cumsum(0) - 1, len(fires))
+        broken = limits.broken(fires, until <= 0)
+        state = replace(state, until=until, arrival=moment.arrival)
+        return self._chosen(state, fires, broken)
+
+    def _obey(self, state: State, _: int) -> State:
+        """Let other gaps fire where limits would be broken; where lengths are free that is rare."""
+        fires = self._limits(state).obey(state.fires, state.arrival, state.until <= 0)
+        return self._chosen(state, fires, torch.zeros_like(state.bad))
+
+    def _chosen(self, state: State, fires: Tensor, broken: Tensor) -> State:
+        number, end = torch.arange(len(fires), device=fires.device), len(fires)
+        place = torch.where(fires, fires.cumsum(0) - 1, end)
         # The last row takes the places that are left; where there is room, it is no text's.
-        rows = number.new_full((len(fires) + 1,), len(fires) - 1).scatter_(0, place, number)[:-1]
+        rows = number.new_full((end + 1,), end - 1).scatter_(0, place, number)[:-1]
+        report = [self.desk.end(state.draft.x_t), fires.sum(), broken.long(), state.bad.long()]
         return replace(
             state,
             fires=fires,
-            until=until,
             rows=rows,
             draws=_uniforms(state, uniforms.TOKEN, rows),
-            drawn=torch.zeros_like(rows),
-            report=torch.stack([self.desk.end(x_t), fires.sum(), state.bad.long()]),
+            drawn=number,
+            report=torch.stack(report),
         )
 
     def _name(self, state: State, gaps: int) -> State:
         """A token for each gap that fires; the vocabulary head runs on these alone."""
         rows, draws = state.rows[:gaps], state.draws[:gaps]
         size = self._gaps_at_a_time
-        drawn, largest = [], []
+        drawn, highest = [], []
         for some, uniform in zip(rows.split(size), draws.split(size), strict=True):
             logits = self.scorer.logits(state.draft.features[some])
-            largest.append(logits.amax(-1))
+            highest.append(logits.amax(-1))
             logits.index_fill_(-1, state.forbidden, -torch.inf)
             if self.plan.end is not None:
                 x_t = state.draft.x_t
@@ -278,7 +291,7 @@ class Writer:
         return replace(
             state,
             drawn=torch.cat([tokens, state.drawn[gaps:]]),
-            bad=state.bad | (~(torch.cat(largest) < torch.inf) & fires).any(),
+            bad=state.bad | (~(torch.cat(highest) < torch.inf) & fires).any(),
         )
 
     def _write(self, state: State, rows: int) -> State:
@@ -295,6 +308,13 @@ class Writer:
         waits = state.idle | ((state.until <= 0) & self._lacks_something(state))
         time = torch.where(waits, state.time, state.until)
         return replace(state, time=time, place=state.place + ((time <= target) & ~state.idle))
+
+    def _count_done(self, state: State, _: int) -> State:
+        """Report how many texts have come to the end, and what they hold."""
+        done, x_t = state.done, state.draft.x_t
+        rows = (x_t.offsets.diff() * done).sum()
+        report = [self.desk.end(x_t), rows, done.sum(), state.bad.long()]
+        return replace(state, report=torch.stack(report))
 
     def _delete_where_time_rises(self, state: State) -> State:
         """Carry texts forward to a later time, where fewer tokens survive (Eq. corrector)."""
@@ -327,10 +347,9 @@ class Writer:
         sequence = state.draft.x_t.sequence
         closed = ~state.draft.x_t.open | complete[sequence]
         log_rate = state.draft.log_rate.double().masked_fill(closed, -torch.inf)
-        largest = torch.full_like(state.time, -torch.inf)
-        largest = largest.scatter_reduce(0, sequence, log_rate, "amax")
-        largest = largest.masked_fill(~largest.isfinite(), 0)
-        relative = log_rate - largest[sequence]
+        most = largest(log_rate, state.draft.x_t.offsets)
+        most = most.masked_fill(~most.isfinite(), 0)
+        relative = log_rate - most[sequence]
         rate = relative.exp()
         if self.plan.position_temperature != 1:  # other places, at the same pace
             total = torch.zeros_like(state.time).index_add_(0, sequence, rate)
@@ -338,7 +357,7 @@ class Writer:
             bent = (relative / self.plan.position_temperature).clamp(min=-600).exp()
             rate = torch.where(closed, 0, bent)
             rate = within(rate, sequence, total, total)
-        return rate if self.scorer.normalised else rate * largest.exp()[sequence]
+        return rate if self.scorer.normalised else rate * most.exp()[sequence]
 
     def _expected(self, x_t: Packed, limits: Limits) -> tuple[Tensor, Tensor, Tensor]:
         """Least and most tokens that may be expected to be missing [S], and how many are."""
@@ -400,10 +419,11 @@ def _begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> S
         until=none.double(),
         rows=nowhere,
         draws=nowhere.double(),
+        arrival=nowhere.double(),
         drawn=nowhere,
         rows_read=none.new_zeros(()),
         bad=no.new_zeros(()),
-        report=none.new_zeros(3),
+        report=none.new_zeros(4),
         grid=grid,
         forbidden=forbidden.nonzero().squeeze(-1),
         without_space=without_space,

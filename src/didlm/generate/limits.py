@@ -48,6 +48,13 @@ class Limits:
         rate = within(rate, self.sequence, low, high)
         return within(rate, self.blank, self.lacking, self.room_in_blank)
 
+    def broken(self, fires: Tensor, closing: Tensor) -> Tensor:
+        """Whether the gaps that a sampler lets fire must `obey` to be within the limits []."""
+        if self.bounded:
+            return torch.ones_like(closing).any()
+        count = count_by(self.sequence, fires, self.room)
+        return ((count > self.room) | ((count < self.shortfall) & closing)).any()
+
     def obey(self, fires: Tensor, arrival: Tensor, closing: Tensor) -> Tensor:
         """The gaps [T] that may fire, or must.
 
@@ -155,16 +162,22 @@ def earliest(
     return (rank < count[group]) & arrival.isfinite()
 
 
-def first(arrival: Tensor, group: Tensor, wanted: Tensor) -> Tensor:
-    """A mask [T] of the first arrival of each group where one is wanted [G], as `earliest`."""
+def first(arrival: Tensor, soonest: Tensor, group: Tensor, wanted: Tensor) -> Tensor:
+    """As `earliest`, where one is wanted [G] or none.
+
+    `soonest` [G] is when the first of each group arrives.
+    """
     number = torch.arange(len(arrival), device=arrival.device)
-    soonest = torch.full_like(wanted, torch.inf, dtype=arrival.dtype)
-    soonest = soonest.scatter_reduce_(0, group, arrival, "amin")
     late = arrival > soonest[group]
     # Of those that come at the same time, the one that stands first.
     row = torch.full_like(wanted, len(arrival), dtype=torch.int64)
     row = row.scatter_reduce_(0, group, number.masked_fill(late, len(arrival)), "amin")
-    return (row[group] == number) & wanted[group] & arrival.isfinite()
+    return (row[group] == number) & (wanted & soonest.isfinite())[group]
+
+
+def largest(values: Tensor, offsets: Tensor) -> Tensor:
+    """Of the rows of each sequence [S]; minus infinity where there are none."""
+    return torch.segment_reduce(values, "max", offsets=offsets, initial=-torch.inf, unsafe=True)
 
 
 def clamp_fired(fires: Tensor, arrival: Tensor, group: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -172,10 +185,7 @@ def clamp_fired(fires: Tensor, arrival: Tensor, group: Tensor, low: Tensor, high
 
     The last to arrive are dropped, the next to arrive are added.
     """
-    count = count_by(group, fires, low)
-    wanted = torch.minimum(torch.maximum(count, low), high)
-    if not fires.is_cuda and torch.equal(wanted, count):  # to ask a GPU costs more than to sort
-        return fires
+    wanted = torch.minimum(torch.maximum(count_by(group, fires, low), low), high)
     return earliest(arrival, group, wanted, favoured=fires)
 
 

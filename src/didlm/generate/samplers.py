@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from didlm.generate.limits import earliest, first
+from didlm.generate.limits import earliest, first, largest
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
 FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
@@ -25,6 +25,7 @@ class Moment:
     rate: Tensor  # [T] how many tokens each gap still lacks, in expectation; 0 if closed or full
     uniform: Tensor  # [T] a draw for each gap
     sequence: Tensor  # [T]
+    offsets: Tensor  # [S + 1] where each sequence starts, and the end
     time: Tensor  # [S]
     target: Tensor  # [S] the next time on the grid; not above the time
     missing: Tensor  # [S] how many tokens the text still lacks; infinite if its length is free
@@ -36,6 +37,11 @@ class Moment:
     def arrival(self) -> Tensor:
         """When each gap would fire [T], were its rate to stay; the same draw as `uniform`."""
         return torch.where(self.rate > 0, -torch.log1p(-self.uniform) / self.rate, torch.inf)
+
+    @cached_property
+    def soonest(self) -> Tensor:
+        """When the first gap of each text would fire [S]."""
+        return -largest(-self.arrival, self.offsets)
 
     @cached_property
     def expected(self) -> Tensor:
@@ -64,7 +70,7 @@ def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
     alone = (moment.expected * _share(moment, leap) < FEW) & (leap > 0)
     wait = torch.where(moment.target > 0, moment.target, torch.maximum(leap, moment.time / 2))
     comes = moment.time * (1 - _first_arrival(moment))
-    single = first(moment.arrival, moment.sequence, comes > wait)
+    single = _first(moment, comes > wait)
     time = torch.where(alone, torch.maximum(comes, wait), leap)
     return torch.where(alone[moment.sequence], single, _leap(moment, leap)), time
 
@@ -81,14 +87,13 @@ def jump_chain(moment: Moment) -> tuple[Tensor, Tensor]:
     """Fixed length: one token at a time, without any approximation (Eq. jump-chain)."""
     one = moment.missing.clamp(max=1)
     time = moment.time * (moment.missing - one) / moment.missing.clamp(min=1)
-    return first(moment.arrival, moment.sequence, one > 0), time
+    return _first(moment, one > 0), time
 
 
 def one_by_one(moment: Moment) -> tuple[Tensor, Tensor]:
     """One token a call, in proportion to the rates, until no gap expects any; time stands still."""
     expects = moment.expected > 0
-    fires = first(moment.arrival, moment.sequence, expects)
-    return fires, torch.where(expects, moment.time, 0)
+    return _first(moment, expects), torch.where(expects, moment.time, 0)
 
 
 def _leap(moment: Moment, time: Tensor) -> Tensor:
@@ -97,10 +102,13 @@ def _leap(moment: Moment, time: Tensor) -> Tensor:
 
 def _first_arrival(moment: Moment) -> Tensor:
     """The share of the time [S] that passes until a text receives a token (Eq. first-arrival)."""
-    soonest = torch.full_like(moment.time, torch.inf)
-    soonest = soonest.scatter_reduce(0, moment.sequence, moment.arrival, "amin")
     uncertainty = (moment.expected * moment.dispersion).clamp(min=1e-9)
-    return torch.expm1(soonest * uncertainty) / uncertainty
+    return torch.expm1(moment.soonest * uncertainty) / uncertainty
+
+
+def _first(moment: Moment, wanted: Tensor) -> Tensor:
+    """The gap of each text that would fire first [T], where that is wanted [S]."""
+    return first(moment.arrival, moment.soonest, moment.sequence, wanted)
 
 
 def _share(moment: Moment, time: Tensor) -> Tensor:
@@ -110,8 +118,8 @@ def _share(moment: Moment, time: Tensor) -> Tensor:
 
 def _reachable(moment: Moment, most: Tensor | float) -> Tensor:
     """The next time on the grid, or as far as no gap expects more than `most` tokens [S]."""
-    largest = torch.zeros_like(moment.time).scatter_reduce(0, moment.sequence, moment.rate, "amax")
-    return torch.maximum(moment.target, moment.time * (1 - (most / largest).clamp(max=1)))
+    rate = largest(moment.rate, moment.offsets).clamp(min=0)
+    return torch.maximum(moment.target, moment.time * (1 - (most / rate).clamp(max=1)))
 
 
 SAMPLERS: dict[str, Sampler] = {

@@ -38,13 +38,14 @@ class State:
     # What this pass does:
     fires: Tensor  # [T] the rows that get a token
     until: Tensor  # [S] the time afterwards
+    arrival: Tensor  # [T] when each row would fire
     rows: Tensor  # [T] the rows that fire in rising order, then others
     draws: Tensor  # [T] for their tokens
     drawn: Tensor  # [T] these tokens, then anything
     # Of the batch:
     rows_read: Tensor  # [] by the model, in all its calls
     bad: Tensor  # [] whether an answer of the model was no number
-    report: Tensor  # [3] what the host must know: rows of all texts, rows that fire, `bad`
+    report: Tensor  # [4] what the host asks for, in one answer
     # What stays as it is:
     grid: Tensor  # [N] times from 1 to 0; where they rise, tokens are deleted
     forbidden: Tensor  # ids that never come
@@ -61,6 +62,7 @@ class State:
             self,
             draft=self.draft.map_rows(change),
             fires=change(self.fires),
+            arrival=change(self.arrival),
             rows=change(self.rows),
             draws=change(self.draws),
             drawn=change(self.drawn),

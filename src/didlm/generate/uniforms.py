@@ -4,6 +4,9 @@ A draw depends on what it is for and on nothing else, so a sample does not depen
 the batch, and the same seed gives the same text on every device, up to rounding in the network.
 """
 
+from functools import cache
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -20,7 +23,7 @@ def sample_keys(seed: int, numbers: Tensor) -> Tensor:
 
 
 def uniforms(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tensor:
-    """Draws from [0, 1) with 53 bits, in float64.
+    """Draws from [0, 1) with 53 bits, in float64; on CUDA by a kernel, where Triton is there.
 
     Args:
         keys: the key of the sample that each draw belongs to.
@@ -28,8 +31,22 @@ def uniforms(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tens
         purpose: FIRE, TOKEN, DELETE or COUNT.
         places: the gap, or whatever tells draws of one sample and pass apart.
     """
+    if keys.is_cuda and _has_triton():
+        from didlm.generate import uniforms_triton
+
+        return uniforms_triton.uniforms(keys, passes, purpose, places)
+    return uniforms_plain(keys, passes, purpose, places)
+
+
+def uniforms_plain(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tensor:
+    """The same, on any device."""
     bits = _hash(_hash(keys, passes), places * 4 + purpose)
     return _shifted(bits, 11).double() * 2.0**-53
+
+
+@cache
+def _has_triton() -> bool:
+    return torch.version.cuda is not None and find_spec("triton") is not None
 
 
 def _hash(key: Tensor, value: Tensor) -> Tensor:
