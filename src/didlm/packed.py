@@ -45,8 +45,7 @@ class Packed:
     @cached_property
     def sequence(self) -> Tensor:
         """Which sequence each row belongs to [T]."""
-        numbers = torch.arange(len(self), device=self.tokens.device)
-        return numbers.repeat_interleave(self.offsets.diff(), output_size=self.rows)
+        return torch.repeat_interleave(self.offsets.diff(), output_size=self.rows)
 
     @property
     def is_bos(self) -> Tensor:

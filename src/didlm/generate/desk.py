@@ -39,7 +39,7 @@ class Desk(Protocol):
         Args:
             stage: what is done; the same name does the same.
             size: a number that it depends on.
-            everywhere: whether it does not mind how many rows there are.
+            everywhere: whether it does not mind how many rows there are, nor in which text.
         """
         ...
 
@@ -137,7 +137,7 @@ class RoomyDesk:
     @property
     def state(self) -> State:
         """The part that is in use."""
-        return self._part(self._rows).spread(PLACES)
+        return self._part(self._rows)
 
     def do(self, stage: Stage, size: int = 0, everywhere: bool = False) -> None:
         """Do it as it is recorded; the first time at a size without, the second time record it."""
@@ -175,7 +175,9 @@ class RoomyDesk:
 
             self._buffers.map_rows(zero)
             self._buffers.draft.blank[size : self._rows] = -1
-        self._rows = size
+        if size != self._rows:
+            self._rows = size
+            _copy(self.state, self.state.spread(PLACES))
         return size
 
     def rounded(self, count: int) -> int:
@@ -184,9 +186,8 @@ class RoomyDesk:
 
     def clear(self, gone: Tensor) -> None:
         """Leave an empty text in their places."""
-        part = self._part(self._rows)
-        _copy(part, self.state.emptied(gone))
-        self.make_room(int(self.end(part.draft.x_t)))
+        _copy(self.state, self.tidy(self.state.emptied(gone)))
+        self.make_room(int(self.end(self.state.draft.x_t)))
 
     def give_back(self) -> None:
         """Keep the recordings for another batch."""
@@ -203,7 +204,7 @@ class RoomyDesk:
 
     def _take_step(self, stage: Stage, rows: int, size: int) -> None:
         part = self._part(rows)
-        _copy(part, stage(part.spread(PLACES), size))
+        _copy(part, stage(part, size))
 
     def _record(self, stage: Stage, rows: int, size: int) -> Any:
         graph = torch.cuda.CUDAGraph()

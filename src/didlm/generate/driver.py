@@ -11,6 +11,7 @@ stages are recorded and repeated (see `desk`), so they must not ask anything the
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ from didlm.packed import Packed
 
 LOGITS_AT_A_TIME = 2**22  # no more than this are ever held,
 LOGITS_ON_GPU = 2**25  # nor than this on a GPU
+
+Number = TypeVar("Number", int, Tensor)
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,17 @@ class Finished:
     calls: int  # of the model
 
 
+class Report(NamedTuple, Generic[Number]):
+    """What the host must know of a pass, in one answer of the device."""
+
+    rows: Number  # of all texts
+    fires: Number  # gaps that get a token
+    broken: Number  # whether limits are
+    bad: Number  # whether the model's answers were no numbers
+    ending: Number  # texts that may be at the end of the grid after this pass
+    idle_rows: Number  # rows of those that were there before
+
+
 class Writer:
     """A batch of texts being written; each `step` is at most one call of the model."""
 
@@ -86,10 +100,8 @@ class Writer:
         self.finished: list[Finished] = []
         self.unfinished = len(draft.x_t)
         self._rises = any(later > time for time, later in pairwise(plan.grid))
-        self._passes = 0
-        # Of which each brings a text one place further down the grid, at most.
-        self._least_passes = sum(later <= time for time, later in pairwise(plan.grid))
         self._reads = True  # whether there is anything new to read
+        self._seen = Report(0, 0, 0, 0, 0, 0)  # in the last pass
         self.desk = self._lay_out(_begun(scorer, draft, plan, seed, first))
 
     @property
@@ -110,33 +122,33 @@ class Writer:
     @torch.no_grad()
     def step(self) -> None:
         """One pass of all texts."""
-        self._passes += 1
         with self.in_network.running():
             self.desk.do(self._read, int(self._reads))
         self.desk.do(self._choose)
-        rows, fires, broken, bad = self.desk.report()
-        _check_numbers(bad)
-        if broken:
+        seen = Report(*self.desk.report())
+        if seen.broken and not seen.bad:
             self.desk.do(self._obey)
-            rows, fires, *_ = self.desk.report()
-        rows = self.desk.make_room(rows + fires)
-        if fires:
+            seen = Report(*self.desk.report())
+        _check_numbers(seen.bad)
+        rows = self.desk.make_room(seen.rows + seen.fires)
+        if seen.fires:
             with self.in_head.running():
-                self.desk.do(self._name, self.desk.rounded(fires), everywhere=True)
-        self.desk.do(self._write, rows if fires else 0)
-        self._reads = fires > 0 or self.scorer.timed or self._rises
+                self.desk.do(self._name, self.desk.rounded(seen.fires), everywhere=True)
+        self.desk.do(self._write, rows if seen.fires else 0)
+        self._reads = seen.fires > 0 or self.scorer.timed or self._rises
+        self._seen = seen
 
     def retire(self) -> None:
         """Take those texts out of the batch that have come to the end of the grid."""
-        if self._passes < self._least_passes:
-            return
-        self.desk.do(self._count_done)
-        rows, done_rows, count, bad = self.desk.report()
-        _check_numbers(bad)
+        seen = self._seen
         # Where the others stay in their places it must be worth it.
-        waits = self.desk.records and count < self.unfinished and 4 * done_rows < rows
-        if count and not waits:
-            state, done = self.desk.state, self.desk.state.done
+        stays = self.desk.records and 8 * seen.idle_rows < seen.rows
+        if not seen.ending or (stays and seen.ending < self.unfinished):
+            return
+        state, done = self.desk.state, self.desk.state.done
+        count, bad = torch.stack([done.sum(), state.bad.long()]).tolist()
+        _check_numbers(bad)
+        if count and not (stays and count < self.unfinished):
             texts = state.draft.select(done)
             lengths = texts.x_t.offsets.diff().tolist()
             columns = zip(
@@ -258,7 +270,16 @@ class Writer:
         place = torch.where(fires, fires.cumsum(0) - 1, end)
         # The last row takes the places that are left; where there is room, it is no text's.
         rows = number.new_full((end + 1,), end - 1).scatter_(0, place, number)[:-1]
-        report = [self.desk.end(state.draft.x_t), fires.sum(), broken.long(), state.bad.long()]
+        x_t, last = state.draft.x_t, len(state.grid) - 1
+        arrives = (state.place + 1 == last) & (state.until <= _target(state))
+        report = Report(
+            rows=self.desk.end(x_t),
+            fires=fires.sum(),
+            broken=broken.long(),
+            bad=state.bad.long(),
+            ending=((state.idle | arrives) & (state.number >= 0)).sum(),
+            idle_rows=(x_t.offsets.diff() * (state.idle & (state.number >= 0))).sum(),
+        )
         return replace(
             state,
             fires=fires,
@@ -308,13 +329,6 @@ class Writer:
         waits = state.idle | ((state.until <= 0) & self._lacks_something(state))
         time = torch.where(waits, state.time, state.until)
         return replace(state, time=time, place=state.place + ((time <= target) & ~state.idle))
-
-    def _count_done(self, state: State, _: int) -> State:
-        """Report how many texts have come to the end, and what they hold."""
-        done, x_t = state.done, state.draft.x_t
-        rows = (x_t.offsets.diff() * done).sum()
-        report = [self.desk.end(x_t), rows, done.sum(), state.bad.long()]
-        return replace(state, report=torch.stack(report))
 
     def _delete_where_time_rises(self, state: State) -> State:
         """Carry texts forward to a later time, where fewer tokens survive (Eq. corrector)."""
@@ -423,7 +437,7 @@ def _begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> S
         drawn=nowhere,
         rows_read=none.new_zeros(()),
         bad=no.new_zeros(()),
-        report=none.new_zeros(4),
+        report=none.new_zeros(len(Report._fields)),
         grid=grid,
         forbidden=forbidden.nonzero().squeeze(-1),
         without_space=without_space,

@@ -81,21 +81,27 @@ class Limits:
 def limits_of(draft: Draft, shortest: int, longest: int) -> Limits:
     """The limits of a draft whose texts are to have `shortest` to `longest` tokens."""
     x_t, sequence = draft.x_t, draft.x_t.sequence
-    owner, inserted = torch.zeros_like(draft.least), torch.zeros_like(draft.least)
-    if draft.bounded:  # else nobody asks; the last blank is nobody's
-        opened = torch.where(x_t.open, draft.blank, len(owner) - 1)
+    owner = lacking = room_in_blank = draft.least  # nobody asks where blanks have no limits
+    blank = draft.blank
+    if draft.bounded:
+        last = len(draft.least) - 1  # which is nobody's
+        opened = torch.where(x_t.open, blank, last)
+        owner = torch.zeros_like(draft.least)
         owner = owner.scatter_(0, opened, torch.where(x_t.open, sequence, 0))
-        free = draft.free & (draft.blank >= 0)
-        inserted = count_by(torch.where(free, draft.blank, len(owner) - 1), free, owner)
+        free = draft.free & (blank >= 0)
+        inserted = count_by(torch.where(free, blank, last), free, owner)
+        lacking, room_in_blank = (draft.least - inserted).clamp(min=0), draft.most - inserted
+        blank = blank.clamp(min=0)
+    lengths = x_t.lengths
     return Limits(
         sequence=sequence,
         open=x_t.open,
-        shortfall=(shortest - x_t.lengths).clamp(min=0),
-        room=longest - x_t.lengths,
-        blank=draft.blank.clamp(min=0),
+        shortfall=(shortest - lengths).clamp(min=0),
+        room=longest - lengths,
+        blank=blank,
         owner=owner,
-        lacking=(draft.least - inserted).clamp(min=0),
-        room_in_blank=draft.most - inserted,
+        lacking=lacking,
+        room_in_blank=room_in_blank,
         bounded=draft.bounded,
     )
 

@@ -4,11 +4,10 @@ A draw depends on what it is for and on nothing else, so a sample does not depen
 the batch, and the same seed gives the same text on every device, up to rounding in the network.
 """
 
-from functools import cache
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor
+
+from didlm.kernels.here import runs_triton
 
 FIRE, TOKEN, DELETE, COUNT = range(4)  # what a draw is for
 
@@ -31,7 +30,7 @@ def uniforms(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tens
         purpose: FIRE, TOKEN, DELETE or COUNT.
         places: the gap, or whatever tells draws of one sample and pass apart.
     """
-    if keys.is_cuda and _has_triton():
+    if runs_triton(keys):
         from didlm.generate import uniforms_triton
 
         return uniforms_triton.uniforms(keys, passes, purpose, places)
@@ -42,11 +41,6 @@ def uniforms_plain(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -
     """The same, on any device."""
     bits = _hash(_hash(keys, passes), places * 4 + purpose)
     return _shifted(bits, 11).double() * 2.0**-53
-
-
-@cache
-def _has_triton() -> bool:
-    return torch.version.cuda is not None and find_spec("triton") is not None
 
 
 def _hash(key: Tensor, value: Tensor) -> Tensor:
