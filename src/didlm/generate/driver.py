@@ -256,13 +256,14 @@ class Writer:
             caution=self.plan.caution,
         )
         fires, until = self.plan.sampler(moment)
-        broken = limits.broken(fires, until <= 0)
+        broken = limits.broken(fires, (until <= 0) & ~state.idle)
         state = replace(state, until=until, arrival=moment.arrival)
         return self._chosen(state, fires, broken)
 
     def _obey(self, state: State, _: int) -> State:
         """Let other gaps fire where limits would be broken; where lengths are free that is rare."""
-        fires = self._limits(state).obey(state.fires, state.arrival, state.until <= 0)
+        closing = (state.until <= 0) & ~state.idle
+        fires = self._limits(state).obey(state.fires, state.arrival, closing)
         return self._chosen(state, fires, torch.zeros_like(state.bad))
 
     def _chosen(self, state: State, fires: Tensor, broken: Tensor) -> State:
