@@ -143,14 +143,14 @@ class RoomyDesk:
         """Do it as it is recorded; the first time at a size without, the second time record it."""
         rows = self.most if everywhere else self._rows
         key = stage.__name__, rows, size
-        graph = self._graphs.get(key)
-        if graph is None and (key not in self._graphs or not self._buffers.time.is_cuda):
+        if key not in self._graphs or not self._buffers.time.is_cuda:
             self._graphs[key] = None
             self._take_step(stage, rows, size)
             return
-        if graph is None:
-            graph = self._graphs[key] = self._record(stage, rows, size)
-        graph.replay()
+        with torch.cuda.device_of(self._buffers.time):
+            graph = self._graphs[key] or self._record(stage, rows, size)
+            self._graphs[key] = graph
+            graph.replay()
 
     def tidy(self, state: State) -> State:
         """Divide the room anew."""
@@ -208,7 +208,7 @@ class RoomyDesk:
 
     def _record(self, stage: Stage, rows: int, size: int) -> Any:
         graph = torch.cuda.CUDAGraph()
-        aside = torch.cuda.Stream(self._buffers.time.device)
+        aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             # Other threads may go on with what they do. Recordings share their memory: what one

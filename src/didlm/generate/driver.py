@@ -227,7 +227,8 @@ class Writer:
         """The rows that are asked about, None for all, and the answer."""
         x_t, rows = state.draft.x_t, due[state.draft.x_t.sequence]
         if self.desk.records:  # it is quicker to ask about all than to find out who is due
-            return rows, self.scorer.read(x_t, state.time)
+            # With time, who is not due gets no token any more, whatever the answer.
+            return None if self.scorer.timed else rows, self.scorer.read(x_t, state.time)
         recall = state.draft.recall(rows)
         if bool(due.all()):
             return None, self.scorer.read(x_t, state.time, recall)
