@@ -10,8 +10,9 @@ tell (mean 213, gamma distributed), so these come out right too: `mean_length` s
 autoregressive network reads one token a call and its passes are not recorded: 128 tokens of it.
 
 `seconds` is the median of the repeats, whose passes have all been recorded before; `cold_seconds`
-is the first batch, in which kernels are compiled and some passes recorded. `network` is the time in which the network read, `head` that of
-the vocabulary head and the draw of tokens, `sampling` all the rest.
+is the first batch, in which kernels are compiled and some passes recorded. `network` is the time in
+which the network read, `head` that of the vocabulary head and the draw of tokens, `sampling` all
+the rest.
 """
 
 import argparse

@@ -243,10 +243,9 @@ class Writer:
         x_t, limits = state.draft.x_t, self._limits(state)
         low, high, missing = self._expected(x_t, limits)
         complete = state.idle | (state.stopped & ~limits.unmet)
-        number = torch.arange(x_t.rows, device=state.time.device)
         moment = Moment(
             rate=limits.bend(self._rates(state, complete), low, high),
-            uniform=_uniforms(state, uniforms.FIRE, number),
+            uniform=_uniforms(state, uniforms.FIRE),
             sequence=limits.sequence,
             offsets=x_t.offsets,
             time=state.time,
@@ -272,15 +271,14 @@ class Writer:
         place = torch.where(fires, fires.cumsum(0) - 1, end)
         # The last row takes the places that are left; where there is room, it is no text's.
         rows = number.new_full((end + 1,), end - 1).scatter_(0, place, number)[:-1]
-        x_t, last = state.draft.x_t, len(state.grid) - 1
-        arrives = (state.place + 1 == last) & (state.until <= _target(state))
+        x_t, present = state.draft.x_t, state.number >= 0
         report = Report(
             rows=self.desk.end(x_t),
             fires=fires.sum(),
             broken=broken.long(),
             bad=state.bad.long(),
-            ending=((state.idle | arrives) & (state.number >= 0)).sum(),
-            idle_rows=(x_t.offsets.diff() * (state.idle & (state.number >= 0))).sum(),
+            ending=((state.until <= state.grid[-1]) & present).sum(),
+            idle_rows=(x_t.offsets.diff() * (state.idle & present)).sum(),
         )
         return replace(
             state,
@@ -337,8 +335,7 @@ class Writer:
         draft, target = state.draft, _target(state)
         rises = (target > state.time) & ~state.idle
         chance = torch.where(rises, (target - state.time) / (1 - state.time), 0)
-        number = torch.arange(draft.x_t.rows, device=rises.device)
-        draws = _uniforms(state, uniforms.DELETE, number)
+        draws = _uniforms(state, uniforms.DELETE)
         # The first token after a `spaced` gap holds a space that is given.
         held = torch.nn.functional.pad(draft.spaced[:-1], (1, 0))
         gone = (draws < chance[draft.x_t.sequence]) & draft.free & ~held
@@ -364,7 +361,7 @@ class Writer:
         closed = ~state.draft.x_t.open | complete[sequence]
         log_rate = state.draft.log_rate.double().masked_fill(closed, -torch.inf)
         most = largest(log_rate, state.draft.x_t.offsets)
-        most = most.masked_fill(~most.isfinite(), 0)
+        most = most.masked_fill(most == -torch.inf, 0)
         relative = log_rate - most[sequence]
         rate = relative.exp()
         if self.plan.position_temperature != 1:  # other places, at the same pace
@@ -451,9 +448,11 @@ def _target(state: State) -> Tensor:
     return state.grid[(state.place + 1).clamp(max=len(state.grid) - 1)]
 
 
-def _uniforms(state: State, purpose: int, rows: Tensor) -> Tensor:
-    """A draw for each of the rows, told apart by their places in their texts."""
-    sequence, position = state.draft.x_t.sequence[rows], state.draft.position[rows]
+def _uniforms(state: State, purpose: int, rows: Tensor | None = None) -> Tensor:
+    """A draw for each of the rows, or for all, told apart by their places in their texts."""
+    sequence, position = state.draft.x_t.sequence, state.draft.position
+    if rows is not None:
+        sequence, position = sequence[rows], position[rows]
     return uniforms.uniforms(state.key[sequence], state.passes[sequence], purpose, position)
 
 

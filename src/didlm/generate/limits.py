@@ -140,7 +140,7 @@ def within(rate: Tensor, group: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """
     total = torch.zeros_like(low, dtype=rate.dtype).index_add_(0, group, rate)
     wanted = torch.minimum(torch.maximum(total, low.to(rate.dtype)), high.to(rate.dtype))
-    return rate * torch.where(total > 0, wanted / total, 0)[group]
+    return rate * (wanted / total).masked_fill_(total <= 0, 0)[group]
 
 
 def earliest(
@@ -178,7 +178,7 @@ def first(arrival: Tensor, soonest: Tensor, group: Tensor, wanted: Tensor) -> Te
     # Of those that come at the same time, the one that stands first.
     row = torch.full_like(wanted, len(arrival), dtype=torch.int64)
     row = row.scatter_reduce_(0, group, number.masked_fill(late, len(arrival)), "amin")
-    return (row[group] == number) & (wanted & soonest.isfinite())[group]
+    return (row[group] == number) & (wanted & (soonest < torch.inf))[group]
 
 
 def largest(values: Tensor, offsets: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class Moment:
     @cached_property
     def arrival(self) -> Tensor:
         """When each gap would fire [T], were its rate to stay; the same draw as `uniform`."""
-        return torch.where(self.rate > 0, -torch.log1p(-self.uniform) / self.rate, torch.inf)
+        return (-torch.log1p(-self.uniform) / self.rate).masked_fill_(self.rate <= 0, torch.inf)
 
     @cached_property
     def soonest(self) -> Tensor:
@@ -57,7 +57,7 @@ def tau_leaping(moment: Moment) -> tuple[Tensor, Tensor]:
 
     Where a gap lacks many tokens the rest is lost: at few steps texts become too short.
     """
-    return _leap(moment, moment.target), moment.target
+    return _leap(moment, _share(moment, moment.target)), moment.target
 
 
 def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
@@ -67,12 +67,13 @@ def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
     """
     ends = (moment.target <= 0) & (moment.time <= END)
     leap = torch.where(ends, moment.target, _reachable(moment, moment.caution))
-    alone = (moment.expected * _share(moment, leap) < FEW) & (leap > 0)
+    share = _share(moment, leap)
+    alone = (moment.expected * share < FEW) & (leap > 0)
     wait = torch.where(moment.target > 0, moment.target, torch.maximum(leap, moment.time / 2))
     comes = moment.time * (1 - _first_arrival(moment))
     single = _first(moment, comes > wait)
     time = torch.where(alone, torch.maximum(comes, wait), leap)
-    return torch.where(alone[moment.sequence], single, _leap(moment, leap)), time
+    return torch.where(alone[moment.sequence], single, _leap(moment, share)), time
 
 
 def counted(moment: Moment) -> tuple[Tensor, Tensor]:
@@ -96,8 +97,8 @@ def one_by_one(moment: Moment) -> tuple[Tensor, Tensor]:
     return _first(moment, expects), torch.where(expects, moment.time, 0)
 
 
-def _leap(moment: Moment, time: Tensor) -> Tensor:
-    return moment.uniform < moment.rate * _share(moment, time)[moment.sequence]
+def _leap(moment: Moment, share: Tensor) -> Tensor:
+    return moment.uniform < moment.rate * share[moment.sequence]
 
 
 def _first_arrival(moment: Moment) -> Tensor:
@@ -113,7 +114,7 @@ def _first(moment: Moment, wanted: Tensor) -> Tensor:
 
 def _share(moment: Moment, time: Tensor) -> Tensor:
     """The chance [S] that a token missing now has come at the new time."""
-    return torch.where(moment.time > 0, 1 - time / moment.time, 0)
+    return (1 - time / moment.time).masked_fill_(moment.time <= 0, 0)
 
 
 def _reachable(moment: Moment, most: Tensor | float) -> Tensor:
