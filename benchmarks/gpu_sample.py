@@ -118,12 +118,12 @@ def main() -> None:
         return
     ceiling, copy = ceilings()
     print(f"bf16 products {ceiling:.0f} TFLOP/s, copies {copy:.2f} TB/s", flush=True)
-    rows = []
     for case in cases(options.growth):
         if options.only and case.method not in options.only:
             continue
         row = measure(case, options.repeats, ceiling, copy)
-        rows.append(row)
+        if not options.no_record:
+            record("gpu_sample", [row], shlex.join(["python", *sys.argv]), ["torch", "triton"])
         print(
             f"{row.what} {row.method} {row.sampler} {row.batch} x {row.length}, {row.steps} steps: "
             f"{row.seconds:.3f} s (network {row.network:.3f}, head {row.head:.3f}, sampling "
@@ -132,8 +132,6 @@ def main() -> None:
             f"length {row.mean_length:.0f}",
             flush=True,
         )
-    if not options.no_record:
-        record("gpu_sample", rows, shlex.join(["python", *sys.argv]), ["torch", "triton"])
 
 
 def cases(growth: bool) -> list[Case]:

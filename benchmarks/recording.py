@@ -2,6 +2,7 @@
 
 import csv
 import ctypes
+import os
 import platform
 import subprocess
 import time
@@ -78,7 +79,12 @@ def record(name: str, rows: Sequence[Any], command: str, packages: Sequence[str]
 
 
 def commit() -> str:
-    """The commit that is measured, marked if the package differs from it."""
+    """The commit that is measured, marked if the package differs from it.
+
+    Where the history did not come along, the variable BENCHMARK_COMMIT says it.
+    """
+    if named := os.environ.get("BENCHMARK_COMMIT"):
+        return named
     name = _git("rev-parse", "--short", "HEAD")
     return name + ("-dirty" if _git("status", "--porcelain", "--", "src") else "")
 

@@ -188,7 +188,7 @@ class _Run:
             budget_for(self.prepared.train, settings.batch // parts),
             settings.batch,
             settings.seed,
-            settings.workers,
+            world.workers(settings.workers),
             start=progress.step,
             share=Share(world.rank, world.size),
         )

@@ -60,7 +60,7 @@ class Settings:
     seed: int = 0
     device: str = "cpu"
     distribution: str = "ddp"  # with torchrun: every process has the network; or fsdp, a part
-    workers: int = 0
+    workers: int = -1  # processes that make batches; -1 for as many as the machine has use for
     validate_every: int = 500
     valid_documents: int = 200  # at most
     valid_draws: int = 4
@@ -100,7 +100,6 @@ class Settings:
                 raise ValueError(f"{name} must be at least 1: got {getattr(self, name)}")
         for name in (
             "samples",
-            "workers",
             "warmup",
             "seed",
             "weight_decay",
@@ -111,6 +110,8 @@ class Settings:
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: got {getattr(self, name)}")
+        if self.workers < -1:
+            raise ValueError(f"workers must be a number, or -1 to choose it: got {self.workers}")
         for name in ("dropout", "given_share", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie between 0 and 1: got {getattr(self, name)}")

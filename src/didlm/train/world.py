@@ -24,6 +24,7 @@ from didlm.pretrained import check_device
 
 # While the first process prepares data or validates, the others wait for it.
 PATIENCE = timedelta(hours=2)
+MOST_WORKERS = 8  # for one GPU: more have nothing to do
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,18 @@ class World:
     def first(self) -> bool:
         """Whether this is the process that speaks, validates and writes files."""
         return self.rank == 0
+
+    def workers(self, wanted: int) -> int:
+        """How many processes make batches for this one, if that is left open (-1).
+
+        A GPU is never to wait for them; a CPU has nothing else to do them with.
+        """
+        if wanted >= 0:
+            return wanted
+        if self.device.type == "cpu":
+            return 0
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        return max(1, min(MOST_WORKERS, _cores() // here - 1))
 
     def most(self, *values: float) -> list[float]:
         """The largest of each value over all processes."""
@@ -129,3 +142,10 @@ class World:
         if self.first:
             whole.load_state_dict(state)
         return whole.to(self.device).eval()
+
+
+def _cores() -> int:
+    """That this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
