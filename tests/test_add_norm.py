@@ -1,5 +1,6 @@
 """Adding, normalising and modulating in one pass, against the same step by step."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -138,13 +139,15 @@ def interpret() -> None:
             layout, kind, torch.float16,
         )  # fmt: skip
 
-    for has in CASES:
+    for has, kind in itertools.product(CASES, (torch.float32, torch.float16)):
         tensors, layout, gradients = inputs([5, 1, 0, 7], 40, has, dtype=torch.float16)
+        tensors["hidden"] = tensors["hidden"].to(kind)
+        gradients = gradients[0].to(kind), gradients[1]
         wide = {name: None if x is None else x.double() for name, x in tensors.items()}
         truth = run(add_norm_plain, wide, layout, [x.double() for x in gradients], has[0])
         found = run(kernels, tensors, layout, gradients, has[0])
         for one, right in zip(found, truth, strict=True):
-            assert (one - right).norm() <= 1e-3 * right.norm(), has
+            assert (one - right).norm() <= 1e-3 * right.norm(), (has, kind)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,15 @@ class Loss:
     log_prob: Tensor  # [K] of the targets; detached
 
 
-def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
+def batch_loss(network: Network, batch: Batch, scale: float = 1.0, promised: bool = False) -> Loss:
     """Run the network on a batch and cost it (Eq. factored-dise, Eq. dice).
 
     Args:
         network: the network.
         batch: what to read, and the targets.
-        scale: the loss scale of fp16 training, which enters before gradients are made 16-bit.
+        scale: by what the loss will be multiplied before its backward pass, as in fp16 training: it
+            enters before gradients are made 16-bit.
+        promised: whether it will be exactly that, which spares a pass over the gradients.
     """
     hidden = network(batch.x_t, batch.deleted, batch.longest)
     row_cost, stop_cost = torch.zeros_like(batch.count), torch.zeros_like(batch.constant)
@@ -57,6 +59,7 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0) -> Loss:
         network.config.vocabulary,
         scale,
         is_sorted=True,
+        promised=promised,
     )
     total = tokens + row_cost.sum() + stop_cost.sum() + batch.constant.sum()
     return Loss(total, log_rate.detach(), row_cost.detach(), stop_cost.detach(), log_prob)

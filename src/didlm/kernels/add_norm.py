@@ -123,7 +123,7 @@ def _rms_epsilon(hidden: Tensor) -> float:
 
 
 class _AddNorm(torch.autograd.Function):
-    """The kernels, which keep the normed rows before weights and modulation, in 16 bits."""
+    """The kernels, which keep the sums: they are there anyway, for the next layer."""
 
     @staticmethod
     def forward(
@@ -141,26 +141,14 @@ class _AddNorm(torch.autograd.Function):
         from didlm.kernels import add_norm_triton
 
         centred = kind == "layer"
-        summed, normed, unit, inverse = add_norm_triton.forward(
-            hidden,
-            branch,
-            gate,
-            weight,
-            scale,
-            shift,
-            layout.sequence,
-            centred,
-            LAYER_EPSILON if centred else _rms_epsilon(hidden),
-            dtype,
-            keep=any(ctx.needs_input_grad),
+        epsilon = LAYER_EPSILON if centred else _rms_epsilon(hidden)
+        summed, normed, mean, inverse = add_norm_triton.forward(
+            hidden, branch, gate, weight, scale, shift, layout.sequence, centred, epsilon, dtype
         )
-        ctx.save_for_backward(
-            unit, inverse, branch if gate is not None else None, gate, weight, scale, layout.offsets
-        )
-        ctx.centred, ctx.has_branch, ctx.dtype = centred, branch is not None, hidden.dtype
-        if branch is None:
-            return hidden.view_as(hidden), normed
-        return summed, normed
+        gated = branch if gate is not None else None
+        ctx.save_for_backward(summed, mean, inverse, gated, gate, weight, scale, layout.offsets)
+        ctx.centred, ctx.has_branch, ctx.dtype = centred, branch is not None, dtype
+        return (hidden.view_as(hidden) if branch is None else summed), normed
 
     @staticmethod
     @once_differentiable
@@ -169,13 +157,14 @@ class _AddNorm(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         from didlm.kernels import add_norm_triton
 
-        unit, inverse, branch, gate, weight, scale, offsets = ctx.saved_tensors
+        summed, mean, inverse, branch, gate, weight, scale, offsets = ctx.saved_tensors
         if normed_grad is None:
-            normed_grad = torch.zeros_like(unit)
+            normed_grad = torch.zeros_like(summed, dtype=ctx.dtype)
         gradients = add_norm_triton.backward(
             None if summed_grad is None else summed_grad.contiguous(),
             normed_grad.contiguous(),
-            unit,
+            summed,
+            mean,
             inverse,
             branch,
             gate,
@@ -184,6 +173,5 @@ class _AddNorm(torch.autograd.Function):
             offsets,
             ctx.centred,
             ctx.has_branch,
-            ctx.dtype,
         )
         return *gradients, None, None, None

@@ -13,7 +13,7 @@ from torch import Tensor
 from didlm.kernels.slots_triton import locate
 
 # Rows of one program of the backward pass: many cost less, few are done sooner.
-MANY, FEW, ENOUGH = 16, 4, 16_384  # the latter where there are not enough
+MANY, FEW, ENOUGH = 16, 8, 16_384  # the latter where there are not enough
 COLUMNS, SLOTS = 64, 32  # that one program of the small kernel adds up at a time
 
 
@@ -28,32 +28,31 @@ def forward(
     centred: bool,
     epsilon: float,
     dtype: torch.dtype,
-    keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sum and norm [T, D]; if they are to be kept, normed rows before weights, inverse deviations.
+    """Sum and norm [T, D], and for the backward pass means and inverse deviations [T].
 
     The sum is `hidden` itself where there is no branch.
     """
     rows, width = hidden.shape
     summed = hidden if branch is None else torch.empty_like(hidden)
     normed = torch.empty_like(hidden, dtype=dtype)
-    unit = torch.empty_like(normed if keep else normed[:0])
-    inverse = torch.empty(rows if keep else 0, dtype=torch.float32, device=hidden.device)
+    mean, inverse = torch.empty(2, rows, dtype=torch.float32, device=hidden.device)
     if rows:
         with torch.cuda.device_of(hidden):
             _add_norm[(rows,)](
                 hidden, branch, gate, weight, scale, shift, sequence,
-                summed, normed, unit, inverse, _stride(gate), _stride(scale), epsilon,
+                summed, normed, mean, inverse, _stride(gate), _stride(scale), epsilon,
                 width, triton.next_power_of_2(width), branch is not None, gate is not None,
-                scale is not None, centred, keep, num_warps=_warps(width),
+                scale is not None, centred, num_warps=_warps(width),
             )  # fmt: skip
-    return summed, normed, unit, inverse
+    return summed, normed, mean, inverse
 
 
 def backward(
     summed_grad: Tensor | None,
     normed_grad: Tensor,
-    unit: Tensor,
+    summed: Tensor,
+    mean: Tensor,
     inverse: Tensor,
     branch: Tensor | None,
     gate: Tensor | None,
@@ -62,32 +61,31 @@ def backward(
     offsets: Tensor,
     centred: bool,
     has_branch: bool,
-    dtype: torch.dtype,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of hidden states, branch, gate, weight, scale and shift; None without such."""
-    (rows, width), sequences = unit.shape, offsets.numel() - 1
+    (rows, width), sequences = summed.shape, offsets.numel() - 1
     share = MANY if rows >= ENOUGH else FEW
     timed = scale is not None or gate is not None
     slots = triton.cdiv(rows, share) if not timed else rows // share + sequences
-    hidden_grad = torch.empty_like(unit, dtype=dtype)
-    branch_grad = torch.empty_like(unit) if has_branch else None
-    # Of products with the unit rows, of gradients, of products with the branch.
+    hidden_grad = torch.empty_like(summed)
+    branch_grad = torch.empty_like(normed_grad) if has_branch else None
+    # Of products with the normed rows, of gradients, of products with the branch.
     kinds = 1 + (scale is not None) + (gate is not None)
-    sums = torch.empty(slots, kinds, width, dtype=torch.float32, device=unit.device)
-    with torch.cuda.device_of(unit):
+    sums = torch.empty(slots, kinds, width, dtype=torch.float32, device=summed.device)
+    with torch.cuda.device_of(summed):
         if slots:
             _add_norm_backward[(slots,)](
-                summed_grad, normed_grad, unit, inverse, branch, gate, weight, scale, offsets,
-                hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), rows, sequences,
-                width, triton.next_power_of_2(width), share, kinds, summed_grad is not None,
+                summed_grad, normed_grad, summed, mean, inverse, branch, gate, weight, scale,
+                offsets, hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), rows,
+                sequences, width, triton.next_power_of_2(width), share, kinds, summed_grad is not None,
                 has_branch, gate is not None, scale is not None, centred, num_warps=_warps(width),
             )  # fmt: skip
         if not timed:
-            weight_grad = sums.sum((0, 1)).to(weight.dtype)
+            weight_grad = (sums.new_ones(slots) @ sums.view(slots, width)).to(weight.dtype)
             return hidden_grad, branch_grad, None, weight_grad, None, None
         like = (scale if scale is not None else gate).dtype  # type: ignore[union-attr]
-        of_sequences = torch.empty(3, sequences, width, dtype=like, device=unit.device)
-        weight_sums = torch.empty(sequences, width, dtype=torch.float32, device=unit.device)
+        of_sequences = torch.empty(3, sequences, width, dtype=like, device=summed.device)
+        weight_sums = torch.empty(sequences, width, dtype=torch.float32, device=summed.device)
         if sequences:
             _add_slots[(sequences, triton.cdiv(width, COLUMNS))](
                 sums, weight, scale, offsets, of_sequences, weight_sums, _stride(scale), sequences,
@@ -126,7 +124,7 @@ def _add_norm(
     sequence,
     summed,
     normed,
-    unit,
+    mean,
     inverse,
     gate_stride,
     scale_stride,
@@ -137,7 +135,6 @@ def _add_norm(
     GATED: tl.constexpr,
     MODULATED: tl.constexpr,
     CENTRED: tl.constexpr,
-    KEEP: tl.constexpr,
 ):
     """One row."""
     row = tl.program_id(0).to(tl.int64)
@@ -152,15 +149,16 @@ def _add_norm(
         if GATED:
             gates = tl.load(gate + mine * gate_stride + column, mask=inside, other=0.0)
             added *= 1 + gates.to(tl.float32)
-        x += added
-        tl.store(summed + here, x.to(summed.dtype.element_ty), mask=inside)
+        rounded = (x + added).to(summed.dtype.element_ty)
+        tl.store(summed + here, rounded, mask=inside)
+        x = rounded.to(tl.float32)  # as the backward pass will find it
     if CENTRED:
-        x = tl.where(inside, x - tl.sum(x, 0) / WIDTH, 0.0)
+        centre = tl.sum(x, 0) / WIDTH
+        tl.store(mean + row, centre)
+        x = tl.where(inside, x - centre, 0.0)
     factor = tl.rsqrt(tl.sum(x * x, 0) / WIDTH + epsilon)
+    tl.store(inverse + row, factor)
     x *= factor
-    if KEEP:
-        tl.store(unit + here, x.to(unit.dtype.element_ty), mask=inside)
-        tl.store(inverse + row, factor)
     x *= tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
     if MODULATED:
         there = mine * scale_stride + column
@@ -173,7 +171,8 @@ def _add_norm(
 def _add_norm_backward(
     summed_grad,
     normed_grad,
-    unit,
+    summed,
+    mean,
     inverse,
     branch,
     gate,
@@ -220,7 +219,11 @@ def _add_norm_backward(
     for row in range(first, last):
         here = row * WIDTH + column
         grad = tl.load(normed_grad + here, mask=inside, other=0.0).to(tl.float32)
-        x = tl.load(unit + here, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(summed + here, mask=inside, other=0.0).to(tl.float32)
+        spread = tl.load(inverse + row)
+        if CENTRED:
+            x = tl.where(inside, x - tl.load(mean + row), 0.0)
+        x *= spread
         by_unit += grad * x
         if MODULATED:
             plain += grad
@@ -228,7 +231,7 @@ def _add_norm_backward(
         result = grad - x * (tl.sum(grad * x, 0) / WIDTH)
         if CENTRED:
             result -= tl.sum(grad, 0) / WIDTH
-        result *= tl.load(inverse + row)
+        result *= spread
         if SUMMED:
             result += tl.load(summed_grad + here, mask=inside, other=0.0).to(tl.float32)
         tl.store(hidden_grad + here, result.to(hidden_grad.dtype.element_ty), mask=inside)

@@ -40,6 +40,7 @@ def token_loss(
     scale: float | Tensor = 1.0,
     chunk: int | None = None,
     is_sorted: bool = False,
+    promised: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The token loss, with rows x vocabulary never held; the gradients are made along with it.
 
@@ -63,6 +64,7 @@ def token_loss(
         scale: the loss scale of float16 training, a number or a tensor of one.
         chunk: rows worked on at a time; if not given, as many as are fast in little memory.
         is_sorted: whether `row` never decreases, which spares a GPU sorting it.
+        promised: whether `backward` will be handed exactly `scale`, so that it need not multiply.
 
     Returns:
         The loss, and log p(token | row) of each target without gradient [K].
@@ -73,7 +75,8 @@ def token_loss(
     if torch.compiler.is_compiling():
         # A compiler would unroll the loop over chunks, anew for every number of rows.
         eager = torch.compiler.disable(token_loss)
-        return eager(hidden, weight, row, token, target, vocabulary, scale, chunk, is_sorted)
+        rest = vocabulary, scale, chunk, is_sorted, promised
+        return eager(hidden, weight, row, token, target, *rest)
     _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
     dtype = _matmul_dtype(hidden, weight)
     scale = torch.as_tensor(scale).detach().reshape(())
@@ -89,7 +92,7 @@ def token_loss(
             leaves = hidden, weight
             gradients = [x.to(like.dtype) for x, like in zip(gradients, leaves, strict=True)]
     if any(needed):
-        loss = _WithGradients.apply(hidden, weight, loss, scale, *gradients)  # type: ignore[no-untyped-call]
+        loss = _WithGradients.apply(hidden, weight, loss, scale, promised, *gradients)  # type: ignore[no-untyped-call]
     return loss, log_prob
 
 
@@ -103,6 +106,7 @@ def token_loss_plain(
     scale: float | Tensor = 1.0,
     chunk: int | None = None,
     is_sorted: bool = False,
+    promised: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The same by ordinary autograd, all logits at once; the options change nothing."""
     _check(hidden, weight, row, token, target, vocabulary, scale, chunk)
@@ -246,9 +250,11 @@ class _WithGradients(torch.autograd.Function):
         weight: Tensor,
         loss: Tensor,
         scale: Tensor,
+        promised: bool,
         hidden_grad: Tensor,
         weight_grad: Tensor,
     ) -> Tensor:
+        ctx.promised = promised
         ctx.save_for_backward(scale, hidden_grad, weight_grad)
         ctx.dtypes = hidden.dtype, weight.dtype
         return loss.clone()
@@ -258,7 +264,9 @@ class _WithGradients(torch.autograd.Function):
     def backward(ctx: Any, loss_grad: Tensor) -> tuple[Tensor | None, ...]:
         scale, *gradients = ctx.saved_tensors
         factor = loss_grad / scale
-        if factor.is_cuda and factor.dtype == torch.float32 and has_triton():
+        if ctx.promised:
+            gradients = [x.to(dtype) for x, dtype in zip(gradients, ctx.dtypes, strict=True)]
+        elif factor.is_cuda and factor.dtype == torch.float32 and has_triton():
             pairs = zip(gradients, ctx.dtypes, strict=True)
             gradients = [times(gradient, factor, dtype) for gradient, dtype in pairs]
         # Elsewhere than on the CPU, asking would be waiting.
@@ -268,7 +276,7 @@ class _WithGradients(torch.autograd.Function):
             gradient if need else None
             for gradient, need in zip(gradients, ctx.needs_input_grad[:2], strict=True)
         )
-        return hidden_grad, weight_grad, None, None, None, None
+        return hidden_grad, weight_grad, None, None, None, None, None
 
 
 def _cost(target: Tensor, log_prob: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn.functional import dropout, silu
 from torch.utils.checkpoint import checkpoint
 
 from didlm.kernels.add_norm import Branch, Layout, Modulation, add, add_norm
+from didlm.kernels.embedding import embed
 from didlm.kernels.feed_forward import feed_forward
 from didlm.kernels.linear import linear
 from didlm.kernels.rotary_attention import Rotation, rotary_angles, rotary_attention
@@ -23,7 +24,6 @@ from didlm.model.memory import Attend, Memory
 from didlm.packed import Packed
 
 TIME_FEATURES = 128
-NARROW_STREAM: torch.dtype | None = None
 SIGMA_FEATURES = 256  # of other people's networks
 ROWS_AT_A_TIME = 1024  # whose logits are held at once to sum over all tokens
 
@@ -82,11 +82,11 @@ class Network(nn.Module):
 
     def _read(self, x_t: Packed, deleted: Tensor, longest: int) -> tuple[Tensor, Tensor]:
         """What the blocks say [T, D], before and after the last norm."""
-        hidden = self.token_embedding(x_t.tokens)
+        flags = flag_table = None
         if self.flag_embedding is not None:
-            hidden = hidden + self.flag_embedding(2 * (x_t.given != 0) + x_t.open)
+            flags, flag_table = 2 * (x_t.given != 0) + x_t.open, self.flag_embedding.weight
+        hidden = embed(x_t.tokens, self.token_embedding.weight, flags, flag_table)
         hidden = dropout(hidden, self.config.dropout, self.training)
-        hidden = hidden.to(NARROW_STREAM or hidden.dtype)
         layout = Layout(x_t.sequence, x_t.offsets)
         position = torch.arange(x_t.rows, device=hidden.device) - x_t.offsets[:-1][x_t.sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
@@ -146,7 +146,7 @@ class Network(nn.Module):
         """
         assert self.config.causal
         sequence = x_t.sequence[memory.new]
-        hidden = self.token_embedding(x_t.tokens[memory.new])
+        hidden = embed(x_t.tokens[memory.new], self.token_embedding.weight, None, None)
         position = memory.new - x_t.offsets[:-1][sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
         stream, layout = Stream(hidden), Layout(sequence, memory.asking(x_t))

@@ -54,7 +54,7 @@ def normalise(log_rate: Tensor, missing: Tensor, x_t: Packed) -> Tensor:
         x_t: the batch; its closed gaps get rate zero. Where something is missing, a gap is open.
     """
     log_rate = _wide(log_rate).masked_fill(~x_t.open, -torch.inf)
-    total = _log_sum_exp(log_rate, x_t.sequence, len(x_t))
+    total = _log_sum_exp(log_rate, x_t.sequence, len(x_t), x_t.offsets)
     # Where nothing is missing the rates are zero, also if no gap is open and the total is empty.
     shift = (missing.to(log_rate.dtype).log() - total).masked_fill(missing == 0, -torch.inf)
     return log_rate + shift.index_select(0, x_t.sequence)  # its gradient needs no sorting
@@ -108,8 +108,14 @@ def _sum_by(values: Tensor, index: Tensor, size: int) -> Tensor:
     return values.new_zeros(size).index_add(0, index, values)
 
 
-def _log_sum_exp(values: Tensor, index: Tensor, size: int) -> Tensor:
-    largest = values.detach().new_full((size,), -torch.inf)
-    largest = largest.scatter_reduce(0, index, values.detach(), "amax")
+def _log_sum_exp(values: Tensor, index: Tensor, size: int, offsets: Tensor | None = None) -> Tensor:
+    if offsets is not None and values.is_cuda:
+        # Where equals stand side by side: so many threads adding to one number take their time.
+        largest = torch.segment_reduce(
+            values.detach(), "max", offsets=offsets, initial=-torch.inf, unsafe=True
+        )
+    else:
+        largest = values.detach().new_full((size,), -torch.inf)
+        largest = largest.scatter_reduce(0, index, values.detach(), "amax")
     largest = largest.masked_fill(~largest.isfinite(), 0)
     return _sum_by((values - largest[index]).exp(), index, size).log() + largest

@@ -45,8 +45,8 @@ class Costing(nn.Module):
         self.network = network
 
     def forward(self, batch: Batch, scale: float) -> Tensor:
-        """The cost of a batch, in nats."""
-        return batch_loss(self.network, batch, scale).total
+        """The cost of a batch, in nats; its backward pass must begin with `scale`."""
+        return batch_loss(self.network, batch, scale, promised=True).total
 
 
 @dataclass

@@ -16,6 +16,8 @@ from didlm.kernels.twins import give_twin
 from didlm.train.optimiser import MovingAverage
 from didlm.train.settings import Settings
 
+SMALL = 2**16  # numbers of a tensor that is not worth a kernel of its own
+
 
 class Update:
     """Changes weights, moments and averages by the gradients that are there."""
@@ -96,12 +98,52 @@ class Update:
     def _adaptive(
         self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], knobs: Knobs
     ) -> None:
+        small = [p for p in parameters if p.is_cuda and p.numel() <= SMALL]
+        if small:
+            self._adaptive_together(optimiser, small, knobs)
+        known = {id(p) for p in small}
         for parameter in parameters:
+            if id(parameter) in known:
+                continue
             state = optimiser.state[parameter]
             moments = state["exp_avg"], state["exp_avg_sq"]
             others = self._average_of[parameter], self._twin_of.get(parameter)
             assert parameter.grad is not None
             adamw_(parameter, parameter.grad, *moments, *others, knobs, self._constants)
+
+    def _adaptive_together(
+        self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], knobs: Knobs
+    ) -> None:
+        """The same by torch's kernel for many tensors: one by one, a kernel has little to do."""
+        states = [optimiser.state[p] for p in parameters]
+        torch._fused_adamw_(
+            parameters,
+            [p.grad for p in parameters if p.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [knobs.step] * len(parameters),
+            lr=knobs.learning_rate,
+            beta1=self._constants.beta_1,
+            beta2=self._constants.beta_2,
+            weight_decay=self._constants.weight_decay,
+            eps=self._constants.epsilon,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=1 / knobs.factor,
+            found_inf=1 - knobs.take,
+        )
+        self._follow(parameters, knobs)
+
+    def _follow(self, parameters: list[Tensor], knobs: Knobs) -> None:
+        """Averages and twins of parameters that have changed."""
+        averages = [self._average_of[p] for p in parameters]
+        steps = torch._foreach_sub(parameters, averages)
+        torch._foreach_mul_(steps, (1 - knobs.keep(self._constants.average)) * knobs.take)
+        torch._foreach_add_(averages, steps)
+        with_twin = [p for p in parameters if p in self._twin_of]
+        if with_twin:
+            torch._foreach_copy_([self._twin_of[p] for p in with_twin], with_twin)
 
     def _orthogonal(
         self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], knobs: Knobs
@@ -111,10 +153,8 @@ class Update:
         for parameter in parameters:
             alike[parameter.shape].append(parameter)
         (group,) = optimiser.param_groups
-        keep = knobs.keep(self._constants.average)
         for some in alike.values():
             momenta = [optimiser.state[p]["momentum_buffer"] for p in some]
-            averages = [self._average_of[p] for p in some]
             # Zeros in the place of what is not a number: it must not reach the momenta.
             gradient = torch.stack([p.grad for p in some if p.grad is not None]) * knobs.factor
             gradient = torch.where(knobs.take > 0, gradient, 0)
@@ -128,13 +168,7 @@ class Update:
             change = orthogonal(wanted, group["ns_coefficients"], group["ns_steps"], group["eps"])
             torch._foreach_mul_(some, 1 - rate * group["weight_decay"])
             torch._foreach_sub_(some, list((change * (size * rate)).unbind()))
-            gone = (1 - keep) * knobs.take
-            steps = torch._foreach_sub(some, averages)
-            torch._foreach_mul_(steps, gone)
-            torch._foreach_add_(averages, steps)
-            twins = [self._twin_of[p] for p in some if p in self._twin_of]
-            if twins:
-                torch._foreach_copy_(twins, some)
+            self._follow(some, knobs)
 
 
 def orthogonal(
