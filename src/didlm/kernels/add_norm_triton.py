@@ -77,8 +77,8 @@ def backward(
             _add_norm_backward[(slots,)](
                 summed_grad, normed_grad, summed, mean, inverse, branch, gate, weight, scale,
                 offsets, hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), rows,
-                sequences, width, triton.next_power_of_2(width), share, kinds, summed_grad is not None,
-                has_branch, gate is not None, scale is not None, centred, num_warps=_warps(width),
+                sequences, width, triton.next_power_of_2(width), share, kinds,
+                summed_grad is not None, has_branch, gate is not None, scale is not None, centred, num_warps=_warps(width),
             )  # fmt: skip
         if not timed:
             weight_grad = (sums.new_ones(slots) @ sums.view(slots, width)).to(weight.dtype)
