@@ -1,7 +1,7 @@
 """What a step does, counted: operations, bytes that go through memory, kernels.
 
 Legend: D width, F inner width of the feed-forward, P vocabulary with its padding. Bytes are those
-of the kernels in `didlm.kernels`: hidden states in float32, everything else in 16 bits.
+of the kernels in `didlm.kernels`: rows in 16 bits, weights and their gradients in float32.
 """
 
 import math
@@ -17,6 +17,7 @@ from didlm.plan.case import Case, Load, expected_load
 
 PARTS = ("products", "attention", "passes", "head", "optimiser")
 MUON_STEPS = 5
+SMALL = 2**16  # numbers of a tensor that is updated together with others
 TILE = 64  # rows of a tile of attention: the last of each sequence is not full
 KERNELS_OF_ENDS = 60  # embeddings, rates, losses: by a look at a trace
 
@@ -32,7 +33,7 @@ class Weights:
     inner: int  # of these, in the matrices inside, which Muon takes
     tables: int  # in the tables over the vocabulary
     block: int  # in one block
-    tensors: int  # how many tensors they are in
+    tensors: int  # that are large enough for a kernel of their own in the update
     muon_flops: float  # of making updates of the matrices inside orthogonal
 
 
@@ -53,7 +54,7 @@ def weights_of(config: ModelConfig) -> Weights:
         inner=sum(p.numel() for p in inner),
         tables=network.token_embedding.weight.numel() + network.token_head.numel(),
         block=sum(p.numel() for p in network.blocks[0].parameters()),
-        tensors=len(named),
+        tensors=sum(p.numel() > SMALL for _, p in named),
         muon_flops=sum(_orthogonal_flops(*sorted(p.shape)) for p in inner),
     )
 
@@ -125,13 +126,13 @@ def work_of(case: Case) -> Work:
 
 def _pass_bytes(config: ModelConfig) -> float:
     """Of a row in a block: two norms with what they add, and the activation; both ways."""
-    norms = 2 * (14 + 14 + (2 if config.condition else 0)) * config.width
+    norms = 2 * (8 + 10 + (2 if config.condition else 0)) * config.width
     return norms + (18 if config.gated else 12) * config.feed_forward
 
 
 def _end_bytes(config: ModelConfig, load: Load) -> float:
     """Embeddings, the last norm and the gathered rows; the dense gradient of the embeddings."""
-    return 48 * config.width * load.rows + 8 * config.width * config.symbols
+    return 32 * config.width * load.rows + 8 * config.width * config.symbols
 
 
 def _head_work(config: ModelConfig, rows: float) -> dict[str, float]:
@@ -140,9 +141,9 @@ def _head_work(config: ModelConfig, rows: float) -> dict[str, float]:
     gradient = config.width * config.padded_vocabulary
     return {
         "head_flops": _head_flops(config, rows),
-        # Logits are written, read and written, and read twice; every chunk after the first reads
-        # the gradient of the head; at last it is multiplied by the loss's share.
-        "head_bytes": 10 * logits + 4 * (2 * chunks + 2) * gradient,
+        # Logits are written, read and written, and read twice; every chunk writes the gradient of
+        # the head, and all after the first read it.
+        "head_bytes": 10 * logits + 4 * (2 * chunks - 1) * gradient,
         "kernels": 4 * chunks + 6,
     }
 
@@ -151,13 +152,13 @@ def _optimiser_work(case: Case, weights: Weights) -> dict[str, float]:
     """A norm, then weights, moments and average are read and written, and twins written."""
     if case.optimiser == "adamw":
         numbers = 42.0 * weights.all
-        return {"optimiser_bytes": numbers, "kernels": weights.tensors + 12}
+        return {"optimiser_bytes": numbers, "kernels": weights.tensors + 20}
     # Several operations of torch a matrix, each with a pass of its own.
     numbers = 42.0 * (weights.all - weights.inner) + 120.0 * weights.inner
     return {
         "optimiser_bytes": numbers,
         "product_flops": weights.muon_flops,
-        "kernels": weights.tensors + 12 + 4 * (3 * MUON_STEPS + 20),
+        "kernels": weights.tensors + 20 + 4 * (3 * MUON_STEPS + 20),
     }
 
 

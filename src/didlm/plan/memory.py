@@ -47,7 +47,7 @@ def memory_of(case: Case) -> Memory:
     buckets = 4.0 * numbers if case.gpus > 1 else 0.0
     before = 4.0 * numbers if case.accumulate > 1 else 0.0  # of earlier batches of the step
     block, working = rows * _kept(config), rows * _working(config)
-    kept = config.layers * (rows * 6.0 * width if case.checkpointing else block)
+    kept = config.layers * (rows * 4.0 * width if case.checkpointing else block)
     kept += rows * (8.0 * width + 4.0 * width / config.heads + 64)
     again = block if case.checkpointing else 0.0
     head_gradient = 4.0 * width * config.padded_vocabulary
@@ -70,7 +70,7 @@ def memory_of(case: Case) -> Memory:
 
 def _kept(config: ModelConfig) -> float:
     """Bytes that a block keeps of a row."""
-    norms = 2 * (2 * config.width + 4)  # unit rows and inverse deviations
+    norms = 2 * (2 * config.width + 8)  # sums, their means and inverse deviations
     inputs = 2 * 2 * config.width  # of the two linear layers after them
     gated = 2 * 2 * config.width if config.condition else 0  # branches, where a gate is learnt
     attention = 8 * config.width + 4 * config.heads  # queries, keys, values, mixtures, sums
@@ -80,4 +80,4 @@ def _kept(config: ModelConfig) -> float:
 
 def _working(config: ModelConfig) -> float:
     """Bytes of a row that the backward pass of a block needs besides: gradients on their way."""
-    return 12 * config.width + (8 if config.gated else 6) * config.feed_forward
+    return 8 * config.width + (8 if config.gated else 6) * config.feed_forward
