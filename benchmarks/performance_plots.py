@@ -26,6 +26,8 @@ def draw(steps: list[Recorded], samples: list[Recorded], folder: Path) -> list[P
     import matplotlib
 
     matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     folder.mkdir(exist_ok=True)
     plots = {
         "steps": methods,
@@ -39,7 +41,9 @@ def draw(steps: list[Recorded], samples: list[Recorded], folder: Path) -> list[P
         path = folder / f"{name}.png"
         path.unlink(missing_ok=True)
         if rows:
-            plots[name](rows).savefig(path, dpi=110, metadata={"Software": None})
+            figure = plots[name](rows)
+            figure.savefig(path, dpi=110, metadata={"Software": None})
+            plt.close(figure)
             paths.append(path)
     return paths
 
@@ -80,7 +84,7 @@ def stacked(rows: list[Recorded]) -> Any:
     axes.plot([float(row["step_ms"]) for row in rows], names, "k|", ms=18, label="whole step")
     axes.invert_yaxis()
     axes.set(xlabel="milliseconds", ylabel="", title="Where the time of a step goes (small model)")
-    axes.legend(fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
@@ -108,8 +112,9 @@ def utilised(rows: list[Recorded]) -> Any:
     for number, method in enumerate(("did-fixed", "radd", "ar")):
         own = {row["preset"]: float(row["utilisation"]) for row in some(fixed, method=method)}
         sizes = [size for size in ("small", "medium", "large", "xl") if size in own]
-        label = METHODS[method]
-        axes.plot(sizes, [own[size] for size in sizes], "o-", color=f"C{number}", label=label)
+        if sizes:
+            values, label = [own[size] for size in sizes], METHODS[method]
+            axes.plot(sizes, values, "o-", color=f"C{number}", label=label)
     axes.set(ylim=(0, 1), title="Utilisation, 64 x 1,024 tokens, vocabulary 50,257")
     axes.legend()
     return figure
@@ -126,9 +131,11 @@ def written(rows: list[Recorded]) -> Any:
                 axes.bar_label(bar, fmt="%.1f", fontsize=8)
                 axes.plot([place, place + 0.4], [anchor.goal] * 2, color="C3", lw=2)
         bar = axes.bar(place + 0.2, float(row["seconds"]), 0.38, color=OURS)
-        axes.bar_label(bar, fmt="%.2f", fontsize=8)
+        axes.bar_label(bar, fmt="%.2f", fontsize=8, color="white", padding=-12)
     axes.set_xticks(range(len(own)), [f"{row['steps']} steps" for row in own])
-    axes.set(yscale="log", title="Writing 32 texts of 1,024 tokens, did-fixed, small")
+    axes.set(
+        yscale="log", ylim=(0.1, 60), title="Writing 32 texts of 1,024 tokens, did-fixed, small"
+    )
     _legend(figure, ("official", OFFICIAL), ("ours", OURS), ("goal", "C3"))
     return figure
 

@@ -23,17 +23,27 @@ def newest(rows: Iterable[Recorded], columns: Sequence[str]) -> list[Recorded]:
     """The last row of every case: rows are of one case if they agree in these columns."""
     last: dict[tuple[str, ...], Recorded] = {}
     for row in rows:
-        key = tuple(row.get(column, "") for column in columns)
+        key = _key(row, columns)
         last.pop(key, None)  # so that the order is that of the newest
         last[key] = row
     return list(last.values())
 
 
 def training_steps(captured: bool = True) -> list[Recorded]:
-    """The newest measurements of training steps, as graphs or without; never of compiled ones."""
+    """The newest measurements of training steps, as graphs or without; never of compiled ones.
+
+    Whether the GPU waits is only measured now and then: the last answer of each case counts.
+    """
     rows = [row for row in read("gpu_train") if row["compiled"] == "False"]
     rows = [row for row in rows if (row.get("captured") == "True") == captured]
-    return newest(rows, CASE)
+    waiting = {
+        _key(row, CASE): {"waiting": row["waiting"]} for row in rows if row.get("waiting", "")
+    }
+    return [row | waiting.get(_key(row, CASE), {}) for row in newest(rows, CASE)]
+
+
+def _key(row: Recorded, columns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(row.get(column, "") for column in columns)
 
 
 def number(row: Recorded, column: str) -> float | None:

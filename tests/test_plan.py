@@ -152,7 +152,10 @@ def test_a_host_that_starts_every_kernel_can_be_the_slower_one() -> None:
 
 def test_recorded_steps_are_met(calibrate) -> None:
     """The newest captured step of every case, in time and in memory."""
-    for row in calibrate.training_steps():
+    rows = calibrate.training_steps()
+    is_provisional = calibration().fitted.get("provisional", False)
+    assert is_provisional == (not rows), "run python benchmarks/calibrate.py"
+    for row in rows:
         gpu = calibration(row["gpu"].split()[-1])
         check(calibrate, gpu, row)
 
@@ -230,6 +233,15 @@ def test_only_the_newest_captured_rows_count(calibrate, tmp_path, monkeypatch) -
     (tmp_path / "gpu_train.csv").write_text("\n".join([",".join(columns), *lines]))
     assert [row["step_ms"] for row in calibrate.training_steps()] == ["2"]
     assert len(calibrate.training_steps(captured=False)) == 1
+
+
+def test_the_last_answer_to_whether_the_gpu_waits_counts(calibrate, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules["recorded"], "RESULTS", tmp_path)
+    rows = [BASE | {"waiting": x, "step_ms": x or "3"} for x in ("0.5", "0.1", "")]
+    lines = [",".join(row.values()) for row in rows]
+    (tmp_path / "gpu_train.csv").write_text("\n".join([",".join(rows[0]), *lines]))
+    (row,) = calibrate.training_steps()
+    assert (row["waiting"], row["step_ms"]) == ("0.1", "3")
 
 
 def test_the_calibration_in_the_package_says_where_it_comes_from() -> None:

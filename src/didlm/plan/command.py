@@ -165,12 +165,14 @@ def _table(plans: list[Plan], lines: list[Line]) -> list[str]:
 
 def _notes(plans: list[Plan], gpu: Calibration, link: float | None) -> list[str]:
     case, fitted = plans[0].case, gpu.fitted
-    basis = f"fitted to {fitted['rows']} recorded steps of one GPU ({fitted['last'][:10]})"
+    basis = f"fitted to {fitted['rows']} steps of one GPU ({fitted['last'][:10]})"
     notes = [
         f"Time: work counted, at rates {basis}; off by at most {fitted['worst_time']} % there."
     ]
     if gpu.described:
         notes = [f"Time: work counted, at the H200's rates ({basis}), scaled by the data sheets."]
+    if fitted.get("provisional"):
+        notes.append("PROVISIONAL: these steps were not recorded; run benchmarks/calibrate.py.")
     too_large = [plan for plan in plans if gpu.memory_gib is not None and not _fits(plan, gpu)]
     for plan in too_large:
         notes.append(
@@ -183,7 +185,7 @@ def _notes(plans: list[Plan], gpu: Calibration, link: float | None) -> list[str]
     if case.gpus > 1:
         speed = f"{link:g} GB/s" if link else f"{assumed_link(case.gpus):g} GB/s, an ASSUMPTION"
         notes.append(
-            f"Several GPUs were never measured: gradients go at {speed} (--link), after all else."
+            f"Several GPUs were never measured: DDP, gradients sent at {speed} (--link), last."
         )
     if not case.captured:
         why = "Steps with several GPUs, --accumulate or --checkpointing are not captured as graphs"
@@ -199,7 +201,7 @@ def _notes(plans: list[Plan], gpu: Calibration, link: float | None) -> list[str]
         notes.append(
             "Lengths of documents: gamma distributed as those of stories. radd pads to the context."
         )
-    return [*notes, "Without dropout, and with nothing given (given_share=0)."]
+    return [*notes, "In bf16, without dropout, with nothing given (given_share=0)."]
 
 
 def _fits(plan: Plan, gpu: Calibration) -> bool:
