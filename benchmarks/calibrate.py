@@ -63,6 +63,8 @@ def fit(gpu: str, rows: list[Recorded], eager: list[Recorded]) -> Calibration:
                 equations.append(np.array(amounts) / UNITS / (milliseconds / 1e3))
                 weights.append(weight)
     scale = np.array(weights)
+    if gpu not in SHEETS:
+        raise ValueError(f"add the data sheet of {gpu} to SHEETS in {__file__}")
     memory, tflops, bandwidth = SHEETS[gpu]
     least = [1 / tflops if term in OF_PRODUCTS else 1 / bandwidth for term in TERMS]
     least[TERMS.index("kernels")] = 0.0

@@ -3,6 +3,7 @@
 import importlib
 import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,8 @@ from didlm.plan.planning import plan_of
 from didlm.train import state
 from didlm.train.settings import Settings
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
 TOLERANCE = 0.15
 
 
@@ -267,6 +269,26 @@ def test_the_command_of_the_issue() -> None:
     assert "tokens a day" in words
     assert "steps" not in words.split("Time:")[0]
     assert re.search(r"1,000 steps +\S+ \w+", run("--preset", "small", "--steps", "1000").stdout)
+
+
+def documented() -> list[str]:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    return sorted(
+        {c for page in pages for c in re.findall(r"didlm plan ([^`#\n]+)", page.read_text())}
+    )
+
+
+@pytest.mark.parametrize("command", documented())
+def test_documented_commands_plan(command) -> None:
+    assert run(*command.split()).exit_code == 0
+
+
+def test_bad_input_ends_in_one_sentence_and_exit_code_2() -> None:
+    command = [sys.executable, "-m", "didlm", "plan", "--preset", "huge"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("didlm: there is no preset 'huge'")
+    assert result.stderr.count("\n") == 1
 
 
 def test_other_choices_are_spoken_of() -> None:
