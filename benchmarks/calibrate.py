@@ -10,6 +10,7 @@ what was measured.
 """
 
 import math
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,15 @@ SHEETS = {"NVIDIA H200": (139.8, 989.0, 4.8)}
 def main() -> None:
     """Fit, write, compare."""
     rows, eager = training_steps(), training_steps(captured=False)
-    for gpu in sorted({row["gpu"] for row in [*rows, *eager]}):
+    if not rows:
+        sys.exit("no captured step is recorded: run benchmarks/gpu_train.py on a GPU first")
+    for gpu in sorted({row["gpu"] for row in rows}):
         own, own_eager = ([row for row in some if row["gpu"] == gpu] for some in (rows, eager))
-        found = fit(gpu, own or own_eager, own_eager)
+        found = fit(gpu, own, own_eager)
         path = PACKAGE / f"{gpu.split()[-1].lower()}.toml"
         path.write_text(as_toml(found), encoding="utf-8")
         print(f"{path}\n{as_toml(found)}")
-        compare(found, own or own_eager)
+        compare(found, own)
 
 
 def fit(gpu: str, rows: list[Recorded], eager: list[Recorded]) -> Calibration:
