@@ -102,10 +102,10 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     ceiling, copy = ceilings()
     print(f"bf16 products {ceiling:.0f} TFLOP/s, copies {copy:.2f} TB/s")
-    found = []
+    command = shlex.join(["python", *sys.argv])
     for case in cases(options.growth, options.sizes, options.methods):
         row = measure(case, ceiling, copy, options.compile, not options.eager, options.workers)
-        found.append(row)
+        record("gpu_train", [row], command, ["torch", "triton"])
         print(
             f"{row.what} {row.method} {row.preset} {row.batch} x {row.context}, "
             f"{row.vocabulary}: step {row.step_ms:.1f} ms (body {row.body_ms:.1f}, of which "
@@ -114,8 +114,6 @@ def main() -> None:
             f"the ceiling; a batch takes {row.making_ms:.0f} ms; waiting {row.waiting}",
             flush=True,
         )
-    command = shlex.join(["python", *sys.argv])
-    record("gpu_train", found, command, ["torch", "triton"])
 
 
 def cases(growth: bool, sizes: list[str], methods: list[str]) -> list[Case]:

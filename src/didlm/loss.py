@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from didlm.data.batch import Batch
-from didlm.kernels.rows import unique_rows
+from didlm.kernels.rows import with_rows
 from didlm.kernels.token_loss import token_loss
 from didlm.model.transformer import Network
 from didlm.objectives import sparse
@@ -34,7 +34,8 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0, promised: boo
             enters before gradients are made 16-bit.
         promised: whether it will be exactly that, which spares a pass over the gradients.
     """
-    hidden = network(batch.x_t, batch.deleted, batch.longest)
+    states = network(batch.x_t, batch.deleted, batch.longest)
+    hidden, with_targets = with_rows(states, batch.target_rows)
     row_cost, stop_cost = torch.zeros_like(batch.count), torch.zeros_like(batch.constant)
     log_rate = torch.zeros_like(batch.count)
     if network.config.rates:
@@ -49,7 +50,7 @@ def batch_loss(network: Network, batch: Batch, scale: float = 1.0, promised: boo
             batch.complete_weight,
             reduction="none",
         )
-    features, head = network.readout(unique_rows(hidden, batch.target_rows))
+    features, head = network.readout(with_targets)
     tokens, log_prob = token_loss(
         features,
         head,

@@ -45,15 +45,12 @@ class Packed:
     @cached_property
     def sequence(self) -> Tensor:
         """Which sequence each row belongs to [T]."""
-        numbers = torch.arange(len(self), device=self.tokens.device)
-        return numbers.repeat_interleave(self.offsets.diff(), output_size=self.rows)
+        return torch.repeat_interleave(self.offsets.diff(), output_size=self.rows)
 
     @property
     def is_bos(self) -> Tensor:
         """Whether a row is the BOS of its sequence [T], whatever ids occur inside the texts."""
-        mask = torch.zeros_like(self.open)
-        mask[self.offsets[:-1]] = True
-        return mask
+        return torch.zeros_like(self.open).index_fill_(0, self.offsets[:-1], True)
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same batch on another device."""
@@ -137,6 +134,53 @@ class Packed:
             open=merge(is_new, self.open, True),
         )
         return batch, is_new
+
+    # Insertion and deletion again, in shapes that do not depend on what is done: nothing here asks
+    # the device anything, so a GPU can record it.
+
+    def grown(self, fires: Tensor, tokens: Tensor, rows: int) -> tuple["Packed", Tensor, Tensor]:
+        """Insert a token behind each row that fires, without checks.
+
+        Args:
+            fires: [T] the rows that get a token.
+            tokens: [T] the tokens, anything where none comes.
+            rows: how many there are afterwards; what does not fit falls off the end.
+
+        Returns:
+            The batch; where each of its rows was, or behind which it came [rows]; and which are
+            new [rows].
+        """
+        number = torch.arange(self.rows, device=fires.device)
+        until = torch.nn.functional.pad(fires.cumsum(0), (1, 0))
+        place = (number + until[:-1]).clamp(max=rows)
+        behind = torch.where(fires, place + 1, rows).clamp(max=rows)
+        source = number.new_zeros(rows + 1)  # the last one takes what falls off
+        source = source.scatter_(0, place, number).scatter_(0, behind, number)[:rows]
+        is_new = fires.new_zeros(rows + 1).scatter_(0, behind, True)[:rows]
+        batch = Packed(
+            tokens=torch.where(is_new, tokens[source], self.tokens[source]),
+            offsets=self.offsets + until[self.offsets],
+            given=self.given[source].masked_fill_(is_new, 0),
+            open=self.open[source] | is_new,
+        )
+        return batch, source, is_new
+
+    def shrunk(self, gone: Tensor, rows: int) -> tuple["Packed", Tensor]:
+        """Delete the rows where `gone` [T] is true, without checks.
+
+        Args:
+            gone: [T] the rows to delete.
+            rows: how many there are afterwards; where fewer are left, the last row is repeated.
+
+        Returns:
+            The batch, and where each of its rows was [rows].
+        """
+        until = torch.nn.functional.pad((~gone).cumsum(0), (1, 0))
+        place = torch.where(gone, rows, until[:-1]).clamp(max=rows)
+        source = place.new_full((rows + 1,), self.rows - 1)
+        source = source.scatter_(0, place, torch.arange(self.rows, device=gone.device))[:rows]
+        offsets = until[self.offsets]
+        return Packed(self.tokens[source], offsets, self.given[source], self.open[source]), source
 
     def select(self, chosen: Tensor) -> "Packed":
         """The sequences where `chosen` [S] is true."""

@@ -214,7 +214,7 @@ class Model:
         controls = Controls(**options)
         self.network.eval()
         return Task(
-            scorer=scorer_of(self.network),
+            scorer=scorer_of(self.network, max(self.longest, self.length or 0)),
             method=self.method,
             tokenizer=self.tokenizer,
             plan=controls.plan(self.tokenizer, self.method, self.longest, self.device),

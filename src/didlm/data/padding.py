@@ -93,8 +93,8 @@ class Shapes:
     def fitting(self, batch: Batch) -> Shape:
         """A shape that holds a batch."""
         rows = batch.x_t.rows
-        # Padding costs half a grain on average: one part in 128.
-        self._grain = self._grain or max(64, 2 ** round(math.log2(max(rows, 1) / 64)))
+        # Padding costs half a grain on average: one part in 256, where there are many rows.
+        self._grain = self._grain or max(128, 2 ** round(math.log2(max(rows, 1) / 128)))
         if len(batch.target_rows) > self._target_rows or not self._target_rows:
             self._target_rows = _up(int(1.04 * len(batch.target_rows)), 128)
         if len(batch.target) > self._targets or not self._targets:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from didlm.generate.scorer import Answer, Recall
 from didlm.generate.template import NO_LIMIT, Start
-from didlm.packed import Packed, merge, pack
+from didlm.packed import Packed, pack
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,24 +43,33 @@ class Draft:
         rows = torch.arange(self.x_t.rows, device=self.blank.device)
         return rows - self.x_t.offsets[:-1][self.x_t.sequence]
 
-    def delete(self, gone: Tensor) -> "Draft":
-        """Without the rows where `gone` [T] is true, which must hold free tokens."""
-        return self._with_rows(self.x_t.delete(~gone), ~gone)
+    def without(self, gone: Tensor, rows: int) -> "Draft":
+        """With `rows` rows, less those where `gone` [T] is true (see `Packed.shrunk`)."""
+        x_t, source = self.x_t.shrunk(gone, rows)
+        return replace(self.map_rows(lambda x: x[source]), x_t=x_t)
 
     def select(self, chosen: Tensor) -> "Draft":
         """The sequences where `chosen` [S] is true; blanks keep their numbers."""
-        draft = self._with_rows(self.x_t.select(chosen), chosen[self.x_t.sequence])
+        kept = chosen[self.x_t.sequence]
+        draft = replace(self.map_rows(lambda x: x[kept]), x_t=self.x_t.select(chosen))
+        return draft.with_open_blanks()
+
+    def with_open_blanks(self) -> "Draft":
+        """Without the limits of blanks that no open gap belongs to any more."""
         there = torch.zeros_like(self.least, dtype=torch.bool)
-        there[draft.blank[draft.x_t.open]] = True
-        return replace(draft, least=self.least * there, most=self.most * there)
+        there[self.blank[self.x_t.open]] = True
+        return replace(self, least=self.least * there, most=self.most * there)
 
     def ended(self, end: int) -> "Draft":
         """With no open gaps after the token `end`."""
         is_end = (self.x_t.tokens == end) & self.free
         return replace(self, x_t=replace(self.x_t, open=self.x_t.open & ~is_end))
 
-    def answered(self, rows: Tensor, answer: Answer) -> "Draft":
-        """With what the model says about the rows where the mask `rows` [T] is true."""
+    def answered(self, rows: Tensor | None, answer: Answer) -> "Draft":
+        """With what the model says about the rows where the mask `rows` [T] is true, or about all.
+
+        An answer may also be about more rows than that: the others keep what they have.
+        """
         memory = self.memory
         if answer.memory is not None:
             memory = _filled(memory, rows, answer.memory)
@@ -69,67 +78,72 @@ class Draft:
             log_rate=_filled(self.log_rate, rows, answer.log_rate),
             features=_filled(self.features, rows, answer.features),
             memory=memory,
-            known=self.known | rows,
+            known=torch.ones_like(self.known) if rows is None else self.known | rows,
         )
 
     def recall(self, rows: Tensor) -> Recall:
         """What the model remembers of the rows where the mask `rows` [T] is true."""
         return Recall(self.memory[rows], self.known[rows])
 
-    def _with_rows(self, x_t: Packed, kept: Tensor) -> "Draft":
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> "Draft":
+        """With everything that has rows changed in the same way."""
+        x_t = self.x_t
         return replace(
             self,
-            x_t=x_t,
-            blank=self.blank[kept],
-            spaced=self.spaced[kept],
-            born=self.born[kept],
-            log_rate=self.log_rate[kept],
-            features=self.features[kept],
-            memory=self.memory[kept],
-            known=self.known[kept],
+            x_t=Packed(change(x_t.tokens), x_t.offsets, change(x_t.given), change(x_t.open)),
+            blank=change(self.blank),
+            spaced=change(self.spaced),
+            born=change(self.born),
+            log_rate=change(self.log_rate),
+            features=change(self.features),
+            memory=change(self.memory),
+            known=change(self.known),
         )
 
 
-# Edits: tokens that come to rows in rising order, with the pass in which each does.
-Edit = Callable[[Draft, Tensor, Tensor, Tensor], Draft]
+# Edits: tokens that come to the rows that fire [T], the pass in which each does [T], and how many
+# rows there may be afterwards. Rows that do not fire may have anything there.
+Edit = Callable[[Draft, Tensor, Tensor, Tensor, int], Draft]
 
 
-def insert(draft: Draft, rows: Tensor, tokens: Tensor, born: Tensor) -> Draft:
+def insert(draft: Draft, fires: Tensor, tokens: Tensor, born: Tensor, rows: int) -> Draft:
     """Tokens into the gaps after the rows; there are gaps on both sides of them then."""
-    x_t, is_new = draft.x_t.splice(rows, tokens)
+    x_t, source, is_new = draft.x_t.grown(fires, tokens, rows)
     return replace(
         draft,
         x_t=x_t,
-        blank=merge(is_new, draft.blank, draft.blank[rows]),
-        spaced=merge(is_new, draft.spaced, False),
-        born=merge(is_new, draft.born, born),
-        log_rate=merge(is_new, draft.log_rate, -torch.inf),
-        features=merge(is_new, draft.features, 0),
-        memory=merge(is_new, draft.memory, 0),
-        known=merge(is_new, draft.known, False),
+        blank=draft.blank[source],
+        spaced=draft.spaced[source] & ~is_new,
+        born=torch.where(is_new, born[source], draft.born[source]),
+        log_rate=draft.log_rate[source].masked_fill_(is_new, -torch.inf),
+        # Of new rows these are not read before the model has answered.
+        features=draft.features[source],
+        memory=draft.memory[source],
+        known=draft.known[source] & ~is_new,
     )
 
 
-def append(draft: Draft, rows: Tensor, tokens: Tensor, born: Tensor) -> Draft:
+def append(draft: Draft, fires: Tensor, tokens: Tensor, born: Tensor, rows: int) -> Draft:
     """Tokens after the last rows of their texts: the gaps before them close."""
-    return insert(_closed(draft, rows), rows, tokens, born)
+    return insert(_closed(draft, fires), fires, tokens, born, rows)
 
 
-def replace_marks(draft: Draft, rows: Tensor, tokens: Tensor, born: Tensor) -> Draft:
+def replace_marks(draft: Draft, fires: Tensor, tokens: Tensor, born: Tensor, rows: int) -> Draft:
     """Tokens in the place of the rows, which are open as long as they hold a mark."""
-    written = draft.x_t.tokens.index_copy(0, rows, tokens)
-    draft = _closed(draft, rows)
+    draft = _closed(draft, fires)
     return replace(
         draft,
-        x_t=replace(draft.x_t, tokens=written),
-        born=draft.born.index_copy(0, rows, born),
+        x_t=replace(draft.x_t, tokens=torch.where(fires, tokens, draft.x_t.tokens)),
+        born=torch.where(fires, born, draft.born),
     )
 
 
-def _filled(old: Tensor, rows: Tensor, new: Tensor) -> Tensor:
+def _filled(old: Tensor, rows: Tensor | None, new: Tensor) -> Tensor:
     """`old` [T, ...] with `new` at the masked rows; the first answer sets the shape."""
-    if len(new) == len(old):
+    if rows is None:
         return new
+    if new.shape == old.shape:
+        return torch.where(rows.view(-1, *[1] * (new.ndim - 1)), new, old)
     result = new.new_zeros(len(old), *new.shape[1:])
     if result.shape == old.shape:
         result.copy_(old)
@@ -138,7 +152,7 @@ def _filled(old: Tensor, rows: Tensor, new: Tensor) -> Tensor:
 
 
 def _closed(draft: Draft, rows: Tensor) -> Draft:
-    return replace(draft, x_t=replace(draft.x_t, open=draft.x_t.open.index_fill(0, rows, False)))
+    return replace(draft, x_t=replace(draft.x_t, open=draft.x_t.open & ~rows))
 
 
 def begin(starts: Sequence[Start], bos: int, device: torch.device | str = "cpu") -> Draft:

@@ -3,7 +3,7 @@
 Shapes: S sequences, T rows, B blanks, G groups, which are either of the former.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,15 +28,17 @@ class Limits:
     @property
     def receptive(self) -> Tensor:
         """Whether a text can still receive anything [S]."""
-        gap = self.open & (self.room_in_blank[self.blank] > 0)
-        return (self.room > 0) & (_count(gap, self.sequence, self.room) > 0)
+        gap = self.open
+        if self.bounded:
+            gap = gap & (self.room_in_blank[self.blank] > 0)
+        return (self.room > 0) & (count_by(self.sequence, gap, self.room) > 0)
 
     @property
     def unmet(self) -> Tensor:
         """Whether a text must still receive something [S]."""
         if not self.bounded:
             return self.shortfall > 0
-        return (self.shortfall > 0).index_fill(0, self.owner[self.lacking > 0], True)
+        return (self.shortfall > 0) | (count_by(self.owner, self.lacking > 0, self.room) > 0)
 
     def bend(self, rate: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Rates [T] that expect between `low` and `high` [S] tokens in a text, and obey blanks."""
@@ -45,6 +47,13 @@ class Limits:
         rate = rate.masked_fill(self.room_in_blank[self.blank] <= 0, 0)
         rate = within(rate, self.sequence, low, high)
         return within(rate, self.blank, self.lacking, self.room_in_blank)
+
+    def broken(self, fires: Tensor, closing: Tensor) -> Tensor:
+        """Whether the gaps that a sampler lets fire must `obey` to be within the limits []."""
+        if self.bounded:
+            return torch.ones_like(closing).any()
+        count = count_by(self.sequence, fires, self.room)
+        return ((count > self.room) | ((count < self.shortfall) & closing)).any()
 
     def obey(self, fires: Tensor, arrival: Tensor, closing: Tensor) -> Tensor:
         """The gaps [T] that may fire, or must.
@@ -61,9 +70,9 @@ class Limits:
         fires = clamp_fired(fires, arrival, self.blank, due, self.room_in_blank)
         # Blanks that lack something go first, and room is kept for what they get later.
         required = earliest(arrival.masked_fill(~fires, torch.inf), self.blank, self.lacking)
-        later = self.lacking - _count(required, self.blank, self.lacking)
+        later = self.lacking - count_by(self.blank, required, self.lacking)
         room = room - torch.zeros_like(room).index_add_(0, self.owner, later)
-        full = _count(fires, self.blank, self.lacking) >= self.room_in_blank
+        full = count_by(self.blank, fires, self.lacking) >= self.room_in_blank
         order = arrival.masked_fill(full[self.blank] & ~fires, torch.inf).masked_fill(required, -1)
         fires = clamp_fired(fires, order, self.sequence, torch.minimum(low, room), room)
         return clamp_fired(fires, order, self.blank, torch.zeros_like(due), self.room_in_blank)
@@ -72,18 +81,27 @@ class Limits:
 def limits_of(draft: Draft, shortest: int, longest: int) -> Limits:
     """The limits of a draft whose texts are to have `shortest` to `longest` tokens."""
     x_t, sequence = draft.x_t, draft.x_t.sequence
-    owner = torch.zeros_like(draft.least)
-    owner[draft.blank[x_t.open]] = sequence[x_t.open]
-    inserted = torch.bincount(draft.blank[draft.free], minlength=len(owner))
+    owner = lacking = room_in_blank = draft.least  # nobody asks where blanks have no limits
+    blank = draft.blank
+    if draft.bounded:
+        last = len(draft.least) - 1  # which is nobody's
+        opened = torch.where(x_t.open, blank, last)
+        owner = torch.zeros_like(draft.least)
+        owner = owner.scatter_(0, opened, torch.where(x_t.open, sequence, 0))
+        free = draft.free & (blank >= 0)
+        inserted = count_by(torch.where(free, blank, last), free, owner)
+        lacking, room_in_blank = (draft.least - inserted).clamp(min=0), draft.most - inserted
+        blank = blank.clamp(min=0)
+    lengths = x_t.lengths
     return Limits(
         sequence=sequence,
         open=x_t.open,
-        shortfall=(shortest - x_t.lengths).clamp(min=0),
-        room=longest - x_t.lengths,
-        blank=draft.blank.clamp(min=0),
+        shortfall=(shortest - lengths).clamp(min=0),
+        room=longest - lengths,
+        blank=blank,
         owner=owner,
-        lacking=(draft.least - inserted).clamp(min=0),
-        room_in_blank=draft.most - inserted,
+        lacking=lacking,
+        room_in_blank=room_in_blank,
         bounded=draft.bounded,
     )
 
@@ -94,7 +112,7 @@ def check_limits(draft: Draft, shortest: int, longest: int) -> None:
     Raises:
         ValueError: naming the figures.
     """
-    limits, given = limits_of(draft, shortest, longest), draft.x_t.lengths
+    limits, given = limits_of(replace(draft, bounded=True), shortest, longest), draft.x_t.lengths
     least = given + torch.zeros_like(given).index_add_(0, limits.owner, draft.least)
     most = given + torch.zeros_like(given).index_add_(0, limits.owner, draft.most)
     if int(given.max()) > longest:
@@ -122,22 +140,50 @@ def within(rate: Tensor, group: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """
     total = torch.zeros_like(low, dtype=rate.dtype).index_add_(0, group, rate)
     wanted = torch.minimum(torch.maximum(total, low.to(rate.dtype)), high.to(rate.dtype))
-    return rate * torch.where(total > 0, wanted / total, 0)[group]
+    return rate * (wanted / total).masked_fill_(total <= 0, 0)[group]
 
 
-def earliest(arrival: Tensor, group: Tensor, count: Tensor) -> Tensor:
+def earliest(
+    arrival: Tensor, group: Tensor, count: Tensor, favoured: Tensor | None = None
+) -> Tensor:
     """A mask [T] of the `count` [G] first arrivals of each group; infinite ones never come.
 
     If arrival times are exponential with the gaps' rates, this draws gaps without replacement, in
     proportion to their rates.
+
+    Args:
+        arrival: [T].
+        group: [T] which group each belongs to.
+        count: [G].
+        favoured: [T] those that come before all others of their group, whenever they arrive.
     """
     by_time = arrival.argsort(stable=True)
-    order = by_time[group[by_time].argsort(stable=True)]
-    size = torch.bincount(group, minlength=len(count))
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order), device=order.device)
+    key = group if favoured is None else 2 * group + ~favoured
+    key = key.to(torch.int16) if len(count) < 2**14 else key  # small numbers are sorted sooner
+    order = by_time[key[by_time].argsort(stable=True)]
+    number = torch.arange(len(order), device=order.device)
+    rank = torch.empty_like(order).scatter_(0, order, number)
+    size = count_by(group, torch.ones_like(group), torch.zeros_like(count, dtype=torch.int64))
     rank -= (size.cumsum(0) - size)[group]
     return (rank < count[group]) & arrival.isfinite()
+
+
+def first(arrival: Tensor, soonest: Tensor, group: Tensor, wanted: Tensor) -> Tensor:
+    """As `earliest`, where one is wanted [G] or none.
+
+    `soonest` [G] is when the first of each group arrives.
+    """
+    number = torch.arange(len(arrival), device=arrival.device)
+    late = arrival > soonest[group]
+    # Of those that come at the same time, the one that stands first.
+    row = torch.full_like(wanted, len(arrival), dtype=torch.int64)
+    row = row.scatter_reduce_(0, group, number.masked_fill(late, len(arrival)), "amin")
+    return (row[group] == number) & (wanted & (soonest < torch.inf))[group]
+
+
+def largest(values: Tensor, offsets: Tensor) -> Tensor:
+    """Of the rows of each sequence [S]; minus infinity where there are none."""
+    return torch.segment_reduce(values, "max", offsets=offsets, initial=-torch.inf, unsafe=True)
 
 
 def clamp_fired(fires: Tensor, arrival: Tensor, group: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -145,15 +191,10 @@ def clamp_fired(fires: Tensor, arrival: Tensor, group: Tensor, low: Tensor, high
 
     The last to arrive are dropped, the next to arrive are added.
     """
-    count = _count(fires, group, low)
-    wanted = torch.minimum(torch.maximum(count, low), high)
-    if torch.equal(wanted, count):
-        return fires
-    kept = earliest(arrival.masked_fill(~fires, torch.inf), group, wanted)
-    added = earliest(arrival.masked_fill(fires, torch.inf), group, (wanted - count).clamp(min=0))
-    return kept | added
+    wanted = torch.minimum(torch.maximum(count_by(group, fires, low), low), high)
+    return earliest(arrival, group, wanted, favoured=fires)
 
 
-def _count(mask: Tensor, group: Tensor, like: Tensor) -> Tensor:
+def count_by(group: Tensor, mask: Tensor, like: Tensor) -> Tensor:
     """How many of a mask [T] are in each group [G]."""
     return torch.zeros_like(like).index_add_(0, group, mask.to(like.dtype))

@@ -6,11 +6,12 @@ to 0; for the log-linear schedule it is t itself. Shapes: S sequences, T rows.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from didlm.generate.limits import earliest
+from didlm.generate.limits import earliest, first, largest
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
 FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
@@ -24,6 +25,7 @@ class Moment:
     rate: Tensor  # [T] how many tokens each gap still lacks, in expectation; 0 if closed or full
     uniform: Tensor  # [T] a draw for each gap
     sequence: Tensor  # [T]
+    offsets: Tensor  # [S + 1] where each sequence starts, and the end
     time: Tensor  # [S]
     target: Tensor  # [S] the next time on the grid; not above the time
     missing: Tensor  # [S] how many tokens the text still lacks; infinite if its length is free
@@ -31,12 +33,17 @@ class Moment:
     flips: Callable[[Tensor, Tensor], Tensor]  # (count [S], chance [S]) -> a binomial draw [S]
     caution: float = CAUTION
 
-    @property
+    @cached_property
     def arrival(self) -> Tensor:
         """When each gap would fire [T], were its rate to stay; the same draw as `uniform`."""
-        return torch.where(self.rate > 0, -torch.log1p(-self.uniform) / self.rate, torch.inf)
+        return (-torch.log1p(-self.uniform) / self.rate).masked_fill_(self.rate <= 0, torch.inf)
 
-    @property
+    @cached_property
+    def soonest(self) -> Tensor:
+        """When the first gap of each text would fire [S]."""
+        return -largest(-self.arrival, self.offsets)
+
+    @cached_property
     def expected(self) -> Tensor:
         """How many tokens each text still lacks [S], in expectation."""
         return torch.zeros_like(self.time).index_add_(0, self.sequence, self.rate)
@@ -50,7 +57,7 @@ def tau_leaping(moment: Moment) -> tuple[Tensor, Tensor]:
 
     Where a gap lacks many tokens the rest is lost: at few steps texts become too short.
     """
-    return _leap(moment, moment.target), moment.target
+    return _leap(moment, _share(moment, moment.target)), moment.target
 
 
 def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
@@ -60,12 +67,13 @@ def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
     """
     ends = (moment.target <= 0) & (moment.time <= END)
     leap = torch.where(ends, moment.target, _reachable(moment, moment.caution))
-    alone = (moment.expected * _share(moment, leap) < FEW) & (leap > 0)
+    share = _share(moment, leap)
+    alone = (moment.expected * share < FEW) & (leap > 0)
     wait = torch.where(moment.target > 0, moment.target, torch.maximum(leap, moment.time / 2))
-    first = moment.time * (1 - _first_arrival(moment))
-    single = earliest(moment.arrival, moment.sequence, (first > wait).long())
-    time = torch.where(alone, torch.maximum(first, wait), leap)
-    return torch.where(alone[moment.sequence], single, _leap(moment, leap)), time
+    comes = moment.time * (1 - _first_arrival(moment))
+    single = _first(moment, comes > wait)
+    time = torch.where(alone, torch.maximum(comes, wait), leap)
+    return torch.where(alone[moment.sequence], single, _leap(moment, share)), time
 
 
 def counted(moment: Moment) -> tuple[Tensor, Tensor]:
@@ -80,37 +88,39 @@ def jump_chain(moment: Moment) -> tuple[Tensor, Tensor]:
     """Fixed length: one token at a time, without any approximation (Eq. jump-chain)."""
     one = moment.missing.clamp(max=1)
     time = moment.time * (moment.missing - one) / moment.missing.clamp(min=1)
-    return earliest(moment.arrival, moment.sequence, one), time
+    return _first(moment, one > 0), time
 
 
 def one_by_one(moment: Moment) -> tuple[Tensor, Tensor]:
     """One token a call, in proportion to the rates, until no gap expects any; time stands still."""
     expects = moment.expected > 0
-    fires = earliest(moment.arrival, moment.sequence, expects.long())
-    return fires, torch.where(expects, moment.time, 0)
+    return _first(moment, expects), torch.where(expects, moment.time, 0)
 
 
-def _leap(moment: Moment, time: Tensor) -> Tensor:
-    return moment.uniform < moment.rate * _share(moment, time)[moment.sequence]
+def _leap(moment: Moment, share: Tensor) -> Tensor:
+    return moment.uniform < moment.rate * share[moment.sequence]
 
 
 def _first_arrival(moment: Moment) -> Tensor:
     """The share of the time [S] that passes until a text receives a token (Eq. first-arrival)."""
-    first = torch.full_like(moment.time, torch.inf)
-    first = first.scatter_reduce(0, moment.sequence, moment.arrival, "amin")
     uncertainty = (moment.expected * moment.dispersion).clamp(min=1e-9)
-    return torch.expm1(first * uncertainty) / uncertainty
+    return torch.expm1(moment.soonest * uncertainty) / uncertainty
+
+
+def _first(moment: Moment, wanted: Tensor) -> Tensor:
+    """The gap of each text that would fire first [T], where that is wanted [S]."""
+    return first(moment.arrival, moment.soonest, moment.sequence, wanted)
 
 
 def _share(moment: Moment, time: Tensor) -> Tensor:
     """The chance [S] that a token missing now has come at the new time."""
-    return torch.where(moment.time > 0, 1 - time / moment.time, 0)
+    return (1 - time / moment.time).masked_fill_(moment.time <= 0, 0)
 
 
 def _reachable(moment: Moment, most: Tensor | float) -> Tensor:
     """The next time on the grid, or as far as no gap expects more than `most` tokens [S]."""
-    largest = torch.zeros_like(moment.time).scatter_reduce(0, moment.sequence, moment.rate, "amax")
-    return torch.maximum(moment.target, moment.time * (1 - (most / largest).clamp(max=1)))
+    rate = largest(moment.rate, moment.offsets).clamp(min=0)
+    return torch.maximum(moment.target, moment.time * (1 - (most / rate).clamp(max=1)))
 
 
 SAMPLERS: dict[str, Sampler] = {

@@ -58,6 +58,7 @@ class CausalScorer:
     """A causal network, which reads every row once."""
 
     timed, normalised = False, False
+    longest: int | None = None  # it is not told
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -90,8 +91,14 @@ class CausalScorer:
 class NetworkScorer:
     """A trained network."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, longest: int | None = None) -> None:
+        """Take a network.
+
+        Args:
+            network: the network.
+            longest: no text that it reads has more tokens than this, if that is known.
+        """
+        self.network, self.longest = network, longest
         self.vocabulary = network.config.vocabulary
         self.outputs = network.config.padded_vocabulary
         self.timed = network.time is not None
@@ -100,7 +107,8 @@ class NetworkScorer:
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """One call of the network."""
         network, u = self.network, deleted.float()
-        hidden = network(x_t, u, int(x_t.lengths.max()) + 1)
+        longest = int(x_t.lengths.max()) if self.longest is None else self.longest
+        hidden = network(x_t, u, longest + 1)
         if network.config.rates:
             log_rate = network.log_rate(hidden, u, x_t)
         else:  # every open gap lacks one token
@@ -109,6 +117,21 @@ class NetworkScorer:
         if network.config.stop:
             stop = network.stop_logit(hidden, x_t) > network.config.dialect.stop_log_odds
         return Answer(log_rate, hidden[: x_t.rows], stop)
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a GPU can record how the network answers: nothing then depends on lengths."""
+        head, leading = self.network.token_head, self.network.config.dialect.leading
+        short = head.dtype in (torch.bfloat16, torch.float16)  # attention in float32 is a loop
+        known = self.longest is not None and leading is None
+        return known and short and head.is_cuda and not torch.is_autocast_enabled("cuda")
+
+    def nothing(self, rows: int) -> Answer:
+        """In the shape of an answer about so many rows."""
+        head = self.network.token_head
+        kind = torch.promote_types(head.dtype, torch.float32)
+        log_rate = torch.full((rows,), -torch.inf, dtype=kind, device=head.device)
+        return Answer(log_rate, head.new_zeros(rows, head.shape[-1]))
 
     def logits(self, features: Tensor) -> Tensor:
         """The vocabulary head, in float32 at least."""
@@ -120,9 +143,9 @@ class NetworkScorer:
         return missing_dispersion(x_t, config.mean_length, config.length_dispersion)
 
 
-def scorer_of(network: Network) -> Scorer:
-    """The network as a scorer."""
-    return CausalScorer(network) if network.config.causal else NetworkScorer(network)
+def scorer_of(network: Network, longest: int | None = None) -> Scorer:
+    """The network as a scorer of texts of at most `longest` tokens."""
+    return CausalScorer(network) if network.config.causal else NetworkScorer(network, longest)
 
 
 def _logits(network: Network, features: Tensor) -> Tensor:

@@ -56,12 +56,30 @@ def draw_tokens(logits: Tensor, uniform: Tensor, controls: TokenControls) -> Ten
 def _nucleus_edge(weights: Tensor, top_p: float) -> Tensor:
     """The least weight [R, 1] in the nucleus: the tokens before it have less than `top_p`."""
     wanted = weights.sum(-1, keepdim=True, dtype=torch.float64) * top_p
+    if weights.is_cuda:
+        return _edge_by_halving(weights, wanted)
     tried = min(NUCLEUS, weights.shape[-1])
     edge, reached = _edge_among(weights.topk(tried, -1).values, wanted)
     short = (~reached).nonzero().squeeze(-1)
     if tried < weights.shape[-1] and short.numel():  # only flat distributions need a full sort
         edge[short], _ = _edge_among(weights[short].sort(-1, descending=True).values, wanted[short])
     return edge
+
+
+def _edge_by_halving(weights: Tensor, wanted: Tensor) -> Tensor:
+    """The same, in shapes that do not depend on the weights, and without any sorting.
+
+    The bits of numbers that are not negative are in the same order as the numbers.
+    """
+    weights = weights.float()
+    low = torch.zeros_like(wanted, dtype=torch.int32)  # here there is enough
+    high = weights.amax(-1, keepdim=True).view(torch.int32)  # above there is nothing
+    for _ in range(31):
+        middle = high - (high - low) // 2
+        there = torch.where(weights >= middle.view(torch.float32), weights, 0)
+        enough = there.sum(-1, keepdim=True, dtype=torch.float64) >= wanted
+        low, high = torch.where(enough, middle, low), torch.where(enough, high, middle - 1)
+    return low.view(torch.float32)
 
 
 def _edge_among(largest: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,7 +105,8 @@ def _passed(total: Tensor, wanted: Tensor) -> Tensor:
     """The first place [R, 1] at which a running sum exceeds what is wanted.
 
     Rounding may put what is wanted at the very end, behind which only zero weights follow: then it
-    is the first place at which the sum is complete.
+    is the first place at which the sum is complete. What is no number passes at the last place.
     """
     place = torch.searchsorted(total, wanted, right=True)
-    return torch.minimum(place, torch.searchsorted(total, total[:, -1:].contiguous()))
+    place = torch.minimum(place, torch.searchsorted(total, total[:, -1:].contiguous()))
+    return place.clamp(max=total.shape[-1] - 1)

@@ -7,6 +7,8 @@ the batch, and the same seed gives the same text on every device, up to rounding
 import torch
 from torch import Tensor
 
+from didlm.kernels.here import runs_triton
+
 FIRE, TOKEN, DELETE, COUNT = range(4)  # what a draw is for
 
 _MASK = 2**64 - 1
@@ -20,7 +22,7 @@ def sample_keys(seed: int, numbers: Tensor) -> Tensor:
 
 
 def uniforms(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tensor:
-    """Draws from [0, 1) with 53 bits, in float64.
+    """Draws from [0, 1) with 53 bits, in float64; on CUDA by a kernel, where Triton is there.
 
     Args:
         keys: the key of the sample that each draw belongs to.
@@ -28,6 +30,15 @@ def uniforms(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tens
         purpose: FIRE, TOKEN, DELETE or COUNT.
         places: the gap, or whatever tells draws of one sample and pass apart.
     """
+    if runs_triton(keys):
+        from didlm.generate import uniforms_triton
+
+        return uniforms_triton.uniforms(keys, passes, purpose, places)
+    return uniforms_plain(keys, passes, purpose, places)
+
+
+def uniforms_plain(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tensor:
+    """The same, on any device."""
     bits = _hash(_hash(keys, passes), places * 4 + purpose)
     return _shifted(bits, 11).double() * 2.0**-53
 

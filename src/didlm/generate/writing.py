@@ -98,7 +98,7 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
             nfe=text.calls,
             steps=text.passes,
             seconds=clock.seconds / size,
-            network_seconds=writer.in_network.seconds / size,
+            network_seconds=(writer.in_network.seconds + writer.in_head.seconds) / size,
             seed=task.seed,
             number=text.number,
             exact=start.exact and is_kept(start, decoded),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from didlm.kernels.adamw import Constants, Knobs
 
-SIZE = 2048  # numbers that a program has
+SIZE, WARPS = 1024, 4  # numbers that a program has, and warps
 
 
 def step(
@@ -30,7 +30,7 @@ def step(
             knobs.learning_rate, knobs.factor, knobs.step, knobs.take, count,
             constants.beta_1, constants.beta_2, math.log(constants.beta_1 or 1e-300),
             math.log(constants.beta_2 or 1e-300), constants.epsilon, constants.weight_decay,
-            constants.average, SIZE, twin is not None, num_warps=8,
+            constants.average, SIZE, twin is not None, num_warps=WARPS,
         )  # fmt: skip
 
 

@@ -59,6 +59,8 @@ class Captured:
         self._graphs[shape].replay()
 
     def _capture(self, batch: Batch) -> torch.cuda.CUDAGraph:
+        if not self._graphs:  # the last of them took the memory along
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
         # Other threads may use the device meanwhile: only this one must not wait for it.
@@ -77,14 +79,20 @@ class Room:
         """Room for batches of the same shape as this one."""
         sizes = [_aligned(tensor.nbytes) for tensor in _tensors(batch)]
         self._bytes = torch.empty(sum(sizes), dtype=torch.uint8, device=device)
+        self._arrivals = torch.cuda.Stream(device)
         self.batch = _with_tensors(batch, self._views(self._bytes, batch))
 
     def fill(self, batch: Batch) -> None:
-        """Copy a batch from the host; from pinned memory, so that nobody waits."""
+        """Copy a batch from the host, while the device still works on an earlier one."""
         pinned = torch.empty(self._bytes.shape, dtype=torch.uint8, pin_memory=True)
         for target, source in zip(self._views(pinned, batch), _tensors(batch), strict=True):
             target.copy_(source)
-        self._bytes.copy_(pinned, non_blocking=True)
+        with torch.cuda.stream(self._arrivals):
+            arrived = pinned.to(self._bytes.device, non_blocking=True)
+        current = torch.cuda.current_stream(self._bytes.device)
+        current.wait_stream(self._arrivals)
+        self._bytes.copy_(arrived)
+        arrived.record_stream(current)
 
     def _views(self, memory: Tensor, batch: Batch) -> list[Tensor]:
         views, start = [], 0

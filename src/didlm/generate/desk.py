@@ -1,0 +1,272 @@
+"""Where a batch lies while it is written: as it comes, or where a GPU can record what is done.
+
+A GPU spends most of the time of a small pass on being told what to do, hundreds of times. Told once
+in a recording (a CUDA graph), it does the same again at a word, but to tensors of the same shapes
+at the same places. So there the batch lies in buffers, with room behind the texts: empty texts into
+which the others grow, whose gaps are closed. Sizes are rounded up to few, and each has its own
+recordings, which are kept for the next batch.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch import Tensor, nn
+
+from didlm.generate.state import State, leaves, with_leaves
+from didlm.packed import Packed
+
+PLACES = 8  # empty texts that share the room
+KEPT = 8  # desks of a network that are kept, those used last
+
+Stage = Callable[..., State]  # (state, size) -> state
+
+
+class Desk(Protocol):
+    """A batch, and what is done to it."""
+
+    records: bool  # whether shapes must not depend on what is in the tensors
+
+    @property
+    def state(self) -> State:
+        """The batch as it is now."""
+        ...
+
+    def do(self, stage: Stage, size: int = 0, everywhere: bool = False) -> None:
+        """Let a stage make a new state.
+
+        Args:
+            stage: what is done; the same name does the same.
+            size: a number that it depends on.
+            everywhere: whether it does not mind how many rows there are, nor in which text.
+        """
+        ...
+
+    def tidy(self, state: State) -> State:
+        """Inside a stage that has moved rows: put the room behind the texts in order."""
+        ...
+
+    def end(self, x_t: Packed) -> Tensor:
+        """Inside a stage: the number of rows of all texts []."""
+        ...
+
+    def report(self) -> list[int]:
+        """What the state reports; waits until it is known."""
+        ...
+
+    def make_room(self, rows: int) -> int:
+        """For texts of so many rows in all; how many there are with the room."""
+        ...
+
+    def rounded(self, count: int) -> int:
+        """How many gaps are handled where so many fire."""
+        ...
+
+    def clear(self, gone: Tensor) -> None:
+        """Take the texts where `gone` [S] is true off."""
+        ...
+
+    def give_back(self) -> None:
+        """Nothing comes any more."""
+        ...
+
+
+class PlainDesk:
+    """Tensors of exactly the sizes that are needed."""
+
+    records = False
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def do(self, stage: Stage, size: int = 0, everywhere: bool = False) -> None:
+        """Do it."""
+        self.state = stage(self.state, size)
+
+    def tidy(self, state: State) -> State:
+        """There is no room to put in order."""
+        return state
+
+    def end(self, x_t: Packed) -> Tensor:
+        """All."""
+        return x_t.offsets[-1]
+
+    def report(self) -> list[int]:
+        """What the state reports."""
+        return self.state.report.tolist()
+
+    def make_room(self, rows: int) -> int:
+        """Exactly."""
+        return rows
+
+    def rounded(self, count: int) -> int:
+        """Exactly."""
+        return count
+
+    def clear(self, gone: Tensor) -> None:
+        """Keep the others."""
+        self.state = self.state.select(~gone)
+
+    def give_back(self) -> None:
+        """There is nothing to keep."""
+
+
+class RoomyDesk:
+    """Buffers of constant size, of which a part is in use, and recordings of what is done there."""
+
+    records = True
+
+    def __init__(self, state: State, most: int, give_back: Callable[["RoomyDesk"], None]) -> None:
+        """Lay a batch out.
+
+        Args:
+            state: the batch, as it is on a plain desk.
+            most: how many rows its texts can have in all.
+            give_back: called with the desk when nothing lies there any more.
+        """
+        self.most = rounded_rows(most + PLACES)
+        laid_out = state.with_room(self.most, PLACES)
+        self._buffers = with_leaves(laid_out, iter([x.clone() for x in leaves(laid_out)]))
+        self._give_back = give_back
+        self._graphs: dict[Hashable, Any] = {}  # None where there will be one the next time
+        self._pool: Any = None
+        self._rows = 0
+        self.make_room(state.draft.x_t.rows)
+
+    @property
+    def state(self) -> State:
+        """The part that is in use."""
+        return self._part(self._rows)
+
+    def do(self, stage: Stage, size: int = 0, everywhere: bool = False) -> None:
+        """Do it as it is recorded; the first time at a size without, the second time record it."""
+        rows = self.most if everywhere else self._rows
+        key = stage.__name__, rows, size
+        if key not in self._graphs or not self._buffers.time.is_cuda:
+            self._graphs[key] = None
+            self._take_step(stage, rows, size)
+            return
+        with torch.cuda.device_of(self._buffers.time):
+            graph = self._graphs[key] or self._record(stage, rows, size)
+            self._graphs[key] = graph
+            graph.replay()
+
+    def tidy(self, state: State) -> State:
+        """Divide the room anew."""
+        return state.spread(PLACES)
+
+    def end(self, x_t: Packed) -> Tensor:
+        """Where the room begins."""
+        return x_t.offsets[-1 - PLACES]
+
+    def report(self) -> list[int]:
+        """What the state reports."""
+        return self._buffers.report.tolist()
+
+    def make_room(self, rows: int) -> int:
+        """As much as there is at the next larger size."""
+        size = min(rounded_rows(rows + PLACES), self.most)
+        if size < self._rows:  # all that lies behind the part in use is as if it were new
+
+            def zero(x: Tensor) -> Tensor:
+                x[size : self._rows] = 0
+                return x
+
+            self._buffers.map_rows(zero)
+            self._buffers.draft.blank[size : self._rows] = -1
+        if size != self._rows:
+            self._rows = size
+            _copy(self.state, self.state.spread(PLACES))
+        return size
+
+    def rounded(self, count: int) -> int:
+        """The next larger size."""
+        return min(_rounded(count, 16, 4), self.most)
+
+    def clear(self, gone: Tensor) -> None:
+        """Leave an empty text in their places."""
+        _copy(self.state, self.tidy(self.state.emptied(gone)))
+        self.make_room(int(self.end(self.state.draft.x_t)))
+
+    def give_back(self) -> None:
+        """Keep the recordings for another batch."""
+        self._give_back(self)
+
+    def lay_out(self, state: State) -> None:
+        """Begin another batch, of the same sizes."""
+        _copy(self._buffers, state.with_room(self.most, PLACES))
+        self._rows = 0
+        self.make_room(state.draft.x_t.rows)
+
+    def _part(self, rows: int) -> State:
+        return self._buffers.map_rows(lambda x: x[:rows])
+
+    def _take_step(self, stage: Stage, rows: int, size: int) -> None:
+        part = self._part(rows)
+        _copy(part, stage(part, size))
+
+    def _record(self, stage: Stage, rows: int, size: int) -> Any:
+        graph = torch.cuda.CUDAGraph()
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            # Other threads may go on with what they do. Recordings share their memory: what one
+            # leaves is copied into the buffers before the next is done.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                self._take_step(stage, rows, size)
+            finally:
+                graph.capture_end()
+        self._pool = self._pool or graph.pool()
+        return graph
+
+
+def rounded_rows(count: int) -> int:
+    """A size for so many rows: eight sizes between a number and its double."""
+    return _rounded(count, 128, 8)
+
+
+def _rounded(count: int, least: int, sizes: int) -> int:
+    step = max(least, (1 << (max(count, 1) - 1).bit_length()) // 2 // sizes)
+    return -(-count // step) * step
+
+
+def _copy(target: State, source: State) -> None:
+    """Write over what differs."""
+    pairs = zip(leaves(target), leaves(source), strict=True)
+    changed = [(one, other) for one, other in pairs if one is not other]
+    torch._foreach_copy_([one for one, _ in changed], [other for _, other in changed])
+
+
+_desks: WeakKeyDictionary[nn.Module, dict[Hashable, RoomyDesk]] = WeakKeyDictionary()
+
+
+def roomy_desk(state: State, most: int, network: nn.Module, stages: Hashable) -> RoomyDesk:
+    """A desk on which a network has written such a batch before, or a new one.
+
+    While a batch is written nobody else gets its desk, and if it is never finished nobody will.
+
+    Args:
+        state: the batch.
+        most: how many rows its texts can have in all.
+        network: that writes; its desks go with it.
+        stages: all that the stages depend on and `state` does not tell.
+    """
+    weights = tuple(x.data_ptr() for x in network.parameters())  # which recordings read there
+    shapes = tuple((x.shape, x.dtype) for x in leaves(state))
+    key, owner = (stages, most, state.draft.bounded, shapes, weights), ref(network)
+
+    def keep(desk: RoomyDesk) -> None:
+        network = owner()
+        if network is not None:
+            desks = _desks.setdefault(network, {})
+            desks[key] = desk
+            for old in list(desks)[:-KEPT]:
+                del desks[old]
+
+    desk = _desks.get(network, {}).pop(key, None)
+    if desk is None:
+        return RoomyDesk(state, most, keep)
+    desk.lay_out(state)
+    return desk
