@@ -435,6 +435,58 @@ def compare(
 
 
 @app.command()
+def plan(
+    preset: Annotated[str, typer.Option(help="tiny, mini, small, medium, large or xl.")],
+    gpus: Annotated[int, typer.Option(help="That share a step.")] = 1,
+    context: Annotated[int, typer.Option(help="Tokens of a text, or of the longest.")] = 1024,
+    batch: Annotated[int, typer.Option(help="Texts of a step, over all GPUs.")] = 64,
+    vocabulary: Annotated[int, typer.Option(help="How many tokens there are.")] = 50_257,
+    method: Annotated[
+        str | None, typer.Option(help="did, did-fixed, radd, ilm or ar; else several.")
+    ] = None,
+    mean_length: Annotated[
+        float | None, typer.Option(help="Of documents; chunks of the context without.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Of the whole run.")] = None,
+    accumulate: Annotated[int, typer.Option(help="Batches that a GPU takes in turn.")] = 1,
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="Make activations again to save memory.")
+    ] = False,
+    optimiser: Annotated[str, typer.Option(help="adamw or muon.")] = "adamw",
+    gpu: Annotated[str | None, typer.Option(help="A measured one (h200).")] = None,
+    tflops: Annotated[
+        float | None, typer.Option(help="Another GPU's dense bf16 TFLOP/s, by its data sheet.")
+    ] = None,
+    bandwidth: Annotated[float | None, typer.Option(help="Its memory's TB/s.")] = None,
+    memory: Annotated[float | None, typer.Option(help="Its memory in GiB.")] = None,
+    link: Annotated[float | None, typer.Option(help="GB/s between GPUs; else assumed.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Say what training will take before it is paid for: memory, time, tokens per day."""
+    from didlm.plan.command import show_plan
+
+    show_plan(
+        method,
+        steps,
+        gpu,
+        tflops,
+        bandwidth,
+        memory,
+        link,
+        json,
+        preset=preset,
+        gpus=gpus,
+        context=context,
+        batch=batch,
+        vocabulary=vocabulary,
+        mean_length=mean_length,
+        accumulate=accumulate,
+        checkpointing=checkpointing,
+        optimiser=optimiser,
+    )
+
+
+@app.command()
 def push(
     repo: Annotated[str, typer.Argument(help="Where to on the hub: owner/name.")],
     model: Annotated[str, typer.Option(help=_MODEL)],

@@ -1,0 +1,1 @@
+"""What training will take, before it is paid for: work counted, and divided by measured rates."""
