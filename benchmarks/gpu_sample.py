@@ -16,6 +16,7 @@ the rest.
 """
 
 import argparse
+import gc
 import shlex
 import sys
 import time
@@ -160,6 +161,7 @@ def cases(growth: bool) -> list[Case]:
 
 def measure(case: Case, repeats: int, ceiling: float, copy: float) -> Row:
     """One case."""
+    gc.collect()  # or the last one's memory would count
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.manual_seed(0)

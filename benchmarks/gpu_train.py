@@ -12,6 +12,7 @@ a column of its own. The parts of a step are captured and timed apart, and need 
 """
 
 import argparse
+import gc
 import shlex
 import sys
 import time
@@ -82,7 +83,8 @@ class Row:
     optimiser_ms: float  # clipping, AdamW, the moving average
     making_ms: float  # a batch, on one core
     waiting: float | str  # share of the time that the GPU waits for batches, if they are made
-    peak_gib: float
+    peak_gib: float  # allocated
+    reserved_gib: float  # from the device
     tflops: float  # that a step takes, attention included
     utilisation: float  # of the matrix products' ceiling in the same run
     ceiling_tflops: float  # of bf16 products of 8,192 x 8,192
@@ -141,6 +143,7 @@ def measure(
     case: Case, ceiling: float, copy: float, compiled: bool, captured: bool, workers: int
 ) -> Row:
     """One case."""
+    gc.collect()  # or the last one's memory would count
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     corpus, method = texts(case), the_method(case)
@@ -176,7 +179,7 @@ def measure(
         mark.record()
     torch.cuda.synchronize()
     times = [one.elapsed_time(other) for one, other in pairwise(marks)]
-    peak = torch.cuda.max_memory_allocated() / 2**30
+    peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
     waiting = waited(case, corpus, method, state, settings, world, workers) if workers else ""
     step_ms = float(np.median(times))
     flops = float(np.mean([sum(training_flops(config, b) for b in some) for some in steps]))
@@ -196,7 +199,8 @@ def measure(
         **parts(state, steps[0][0], settings, case.batch),
         making_ms=making,
         waiting=waiting,
-        peak_gib=peak,
+        peak_gib=peak / 2**30,
+        reserved_gib=reserved / 2**30,
         tflops=flops / 1e12,
         utilisation=flops / 1e12 / (step_ms / 1000) / ceiling,
         ceiling_tflops=ceiling,

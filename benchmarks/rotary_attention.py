@@ -22,6 +22,7 @@ from torch import Tensor
 
 from didlm.kernels.attention import packed_attention
 from didlm.kernels.rotary_attention import Rotation, rotary_angles, rotary_attention, rotate
+from didlm.kernels.slots import Slots
 from recording import record
 
 if TYPE_CHECKING:
@@ -144,15 +145,15 @@ def sweep(batch: Batch) -> None:
     from didlm.kernels import rotary_attention_triton as kernels
 
     qkv, grad, rotation, offsets = batch.qkv, batch.grad, batch.rotation, batch.offsets
-    gradient = torch.empty_like(qkv)
+    gradient, slots = torch.empty_like(qkv), Slots(offsets, len(qkv))
     kernels.rotate_(qkv, *rotation)
     usual = kernels.TILINGS[qkv.shape[-1]]
-    mixed, log_sums = kernels.attended(qkv, offsets, False, usual.forward)
-    rest = qkv, rotation, offsets
+    mixed, log_sums = kernels.attended(qkv, slots, False, usual.forward)
+    rest = qkv, rotation, slots
     deltas = kernels.fill_queries(gradient, grad, *rest, mixed, log_sums, False, usual.queries)
 
     def forward(tiling: Tiling) -> None:
-        kernels.attended(qkv, offsets, False, tiling)
+        kernels.attended(qkv, slots, False, tiling)
 
     def queries(tiling: Tiling) -> None:
         kernels.fill_queries(gradient, grad, *rest, mixed, log_sums, False, tiling)

@@ -13,6 +13,7 @@ from didlm.kernels.rotary_attention import (
     rotary_attention,
     rotary_attention_plain,
 )
+from didlm.kernels.slots import Slots
 
 LENGTHS = [
     [40, 1, 0, 17, 64, 0, 70],  # the short, the empty, whole tiles and parts of one
@@ -97,7 +98,7 @@ def interpret() -> None:
         qkv, grad, rotation, offsets = packed(lengths, 1, channels, torch.float16)
 
         def kernels(qkv, rotation, offsets, causal):
-            return _RotaryAttention.apply(qkv.clone(), *rotation, offsets, causal)
+            return _RotaryAttention.apply(qkv.clone(), *rotation, Slots(offsets, len(qkv)), causal)
 
         found = with_gradient(kernels, qkv, grad, rotation, offsets, causal)
         truth = with_gradient(

@@ -12,6 +12,7 @@ Legend: T rows, S sequences, D width.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm, rms_norm
 
 from didlm.kernels.here import narrow_dtype, runs_triton
+from didlm.kernels.slots import Slots
 
 LAYER_EPSILON = 1e-5
 WIDEST = 8192  # a row is held in registers
@@ -47,6 +49,11 @@ class Layout:
 
     sequence: Tensor  # [T] the sequence of each row
     offsets: Tensor  # [S + 1] where each starts, and the end
+
+    @cached_property
+    def slots(self) -> Slots:
+        """For programs that have rows of one sequence only."""
+        return Slots(self.offsets, self.sequence.numel())
 
 
 def add_norm(
@@ -146,7 +153,8 @@ class _AddNorm(torch.autograd.Function):
             hidden, branch, gate, weight, scale, shift, layout.sequence, centred, epsilon, dtype
         )
         gated = branch if gate is not None else None
-        ctx.save_for_backward(summed, mean, inverse, gated, gate, weight, scale, layout.offsets)
+        ctx.save_for_backward(summed, mean, inverse, gated, gate, weight, scale)
+        ctx.slots = layout.slots
         ctx.centred, ctx.has_branch, ctx.dtype = centred, branch is not None, dtype
         return (hidden.view_as(hidden) if branch is None else summed), normed
 
@@ -157,7 +165,7 @@ class _AddNorm(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         from didlm.kernels import add_norm_triton
 
-        summed, mean, inverse, branch, gate, weight, scale, offsets = ctx.saved_tensors
+        summed, mean, inverse, branch, gate, weight, scale = ctx.saved_tensors
         if normed_grad is None:
             normed_grad = torch.zeros_like(summed, dtype=ctx.dtype)
         gradients = add_norm_triton.backward(
@@ -170,7 +178,7 @@ class _AddNorm(torch.autograd.Function):
             gate,
             weight,
             scale,
-            offsets,
+            ctx.slots,
             ctx.centred,
             ctx.has_branch,
         )

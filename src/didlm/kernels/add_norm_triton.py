@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from didlm.kernels.slots_triton import locate
+from didlm.kernels.slots import Slots
+from didlm.kernels.slots_triton import placed
 
 # Rows of one program of the backward pass, and how many of them it reads ahead. Many cost less, few
 # are done sooner: for batches of fewer rows than `ENOUGH`. The fastest of a sweep on an H200.
@@ -59,39 +60,40 @@ def backward(
     gate: Tensor | None,
     weight: Tensor,
     scale: Tensor | None,
-    offsets: Tensor,
+    slots: Slots,
     centred: bool,
     has_branch: bool,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of hidden states, branch, gate, weight, scale and shift; None without such."""
-    (rows, width), sequences = summed.shape, offsets.numel() - 1
+    (rows, width), sequences = summed.shape, slots.offsets.numel() - 1
     share, ahead = MANY if rows >= ENOUGH else FEW
     timed = scale is not None or gate is not None
-    slots = triton.cdiv(rows, share) if not timed else rows // share + sequences
+    count = slots.count(share) if timed else triton.cdiv(rows, share)
+    table = slots.table(share) if timed else None
     hidden_grad = torch.empty_like(summed)
     branch_grad = torch.empty_like(normed_grad) if has_branch else None
     # Of products with the normed rows, of gradients, of products with the branch.
     kinds = 1 + (scale is not None) + (gate is not None)
-    sums = torch.empty(slots, kinds, width, dtype=torch.float32, device=summed.device)
+    sums = torch.empty(count, kinds, width, dtype=torch.float32, device=summed.device)
     with torch.cuda.device_of(summed):
-        if slots:
-            _add_norm_backward[(slots,)](
+        if count:
+            _add_norm_backward[(count,)](
                 summed_grad, normed_grad, summed, mean, inverse, branch, gate, weight, scale,
-                offsets, hidden_grad, branch_grad, sums, _stride(gate), _stride(scale), rows,
-                sequences, width, triton.next_power_of_2(width), share, ahead, kinds,
+                table, slots.offsets, hidden_grad, branch_grad, sums, _stride(gate),
+                _stride(scale), rows, width, triton.next_power_of_2(width), share, ahead, kinds,
                 summed_grad is not None, has_branch, gate is not None, scale is not None, centred,
                 num_warps=1 if width <= 1024 else 4,  # sums within a warp wait for no other
             )  # fmt: skip
         if not timed:
-            weight_grad = (sums.new_ones(slots) @ sums.view(slots, width)).to(weight.dtype)
+            weight_grad = (sums.new_ones(count) @ sums.view(count, width)).to(weight.dtype)
             return hidden_grad, branch_grad, None, weight_grad, None, None
         like = (scale if scale is not None else gate).dtype  # type: ignore[union-attr]
         of_sequences = torch.empty(3, sequences, width, dtype=like, device=summed.device)
         weight_sums = torch.empty(sequences, width, dtype=torch.float32, device=summed.device)
         if sequences:
             _add_slots[(sequences, triton.cdiv(width, COLUMNS))](
-                sums, weight, scale, offsets, of_sequences, weight_sums, _stride(scale), sequences,
-                width, COLUMNS, share, SLOTS, kinds, gate is not None, scale is not None,
+                sums, weight, scale, slots.offsets, of_sequences, weight_sums, _stride(scale),
+                sequences, width, COLUMNS, share, SLOTS, kinds, gate is not None, scale is not None,
                 num_warps=4,
             )  # fmt: skip
     scale_grad, shift_grad, gate_grad = of_sequences
@@ -169,7 +171,7 @@ def _add_norm(
     tl.store(normed + here, x.to(normed.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows", "sequences"])
+@triton.jit(do_not_specialize=["rows"])
 def _add_norm_backward(
     summed_grad,
     normed_grad,
@@ -180,6 +182,7 @@ def _add_norm_backward(
     gate,
     weight,
     scale,
+    table,
     offsets,
     hidden_grad,
     branch_grad,
@@ -187,7 +190,6 @@ def _add_norm_backward(
     gate_stride,
     scale_stride,
     rows,
-    sequences,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -207,7 +209,7 @@ def _add_norm_backward(
     first = slot.to(tl.int64) * ROWS
     last = tl.minimum(first + ROWS, rows)
     if GATED or MODULATED:
-        sequence, begin, length, start = locate(offsets, slot, sequences, ROWS)
+        sequence, begin, length, start = placed(table, offsets, slot, ROWS)
         first = begin.to(tl.int64) + start
         last = tl.minimum(first + ROWS, begin + length)
     if MODULATED:
@@ -277,7 +279,7 @@ def _add_slots(
     by_unit = tl.zeros([BLOCK], tl.float32)
     plain = tl.zeros([BLOCK], tl.float32)
     by_branch = tl.zeros([BLOCK], tl.float32)
-    # The slots of this sequence, as `locate` has them.
+    # The slots of this sequence.
     first = (tl.load(offsets + sequence) // ROWS).to(tl.int32) + sequence
     last = (tl.load(offsets + sequence + 1) // ROWS).to(tl.int32) + sequence + 1
     for start in range(first, last, SLOTS):

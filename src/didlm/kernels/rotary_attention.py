@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from didlm.kernels.attention import attention_plain, packed_attention
 from didlm.kernels.here import NARROW, runs_triton
+from didlm.kernels.slots import Slots
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines [T, 1, C / 2]
 CHANNELS = (32, 64, 128)  # per head, for which there are kernels
@@ -24,6 +25,7 @@ def rotary_attention(
     longest: int,
     causal: bool = False,
     overwrite: bool = False,
+    slots: Slots | None = None,
 ) -> Tensor:
     """Softmax attention among the rows of each sequence [T, H, C], queries and keys rotated.
 
@@ -37,12 +39,14 @@ def rotary_attention(
         longest: no sequence has more rows than this.
         causal: whether a row sees only the rows before it and itself.
         overwrite: whether `qkv` is needed no more, and may be rotated where it stands.
+        slots: of the batch, if they are at hand; found anew otherwise.
     """
     fits = qkv.dtype in NARROW and qkv.shape[-1] in CHANNELS
     if fits and runs_triton(qkv) and _has_copy_engine(qkv.device):
         cosine, sine = (x.detach().float().contiguous() for x in rotation)
         own = qkv.contiguous() if overwrite else qkv.clone(memory_format=torch.contiguous_format)
-        return _RotaryAttention.apply(own, cosine, sine, offsets.contiguous(), causal)  # type: ignore[no-untyped-call]
+        slots = slots or Slots(offsets.contiguous(), len(qkv))
+        return _RotaryAttention.apply(own, cosine, sine, slots, causal)  # type: ignore[no-untyped-call]
     query, key, value = qkv.unbind(1)
     query, key = rotate(query, rotation), rotate(key, rotation)
     return packed_attention(query, key, value, offsets, longest, causal)
@@ -84,13 +88,13 @@ class _RotaryAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
+        ctx: Any, qkv: Tensor, cosine: Tensor, sine: Tensor, slots: Slots, causal: bool
     ) -> Tensor:
         from didlm.kernels import rotary_attention_triton
 
-        mixed, log_sums = rotary_attention_triton.forward(qkv, cosine, sine, offsets, causal)
-        ctx.save_for_backward(qkv.detach(), cosine, sine, offsets, mixed, log_sums)
-        ctx.causal = causal
+        mixed, log_sums = rotary_attention_triton.forward(qkv, cosine, sine, slots, causal)
+        ctx.save_for_backward(qkv.detach(), cosine, sine, mixed, log_sums)
+        ctx.causal, ctx.slots = causal, slots
         return mixed
 
     @staticmethod
@@ -98,8 +102,8 @@ class _RotaryAttention(torch.autograd.Function):
     def backward(ctx: Any, mixed_grad: Tensor) -> tuple[Tensor | None, ...]:
         from didlm.kernels import rotary_attention_triton
 
-        qkv, cosine, sine, offsets, mixed, log_sums = ctx.saved_tensors
+        qkv, cosine, sine, mixed, log_sums = ctx.saved_tensors
         gradient = rotary_attention_triton.backward(
-            mixed_grad.contiguous(), qkv, cosine, sine, offsets, mixed, log_sums, ctx.causal
+            mixed_grad.contiguous(), qkv, cosine, sine, ctx.slots, mixed, log_sums, ctx.causal
         )
         return gradient, None, None, None, None

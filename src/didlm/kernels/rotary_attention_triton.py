@@ -24,7 +24,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from didlm.kernels.slots_triton import locate
+from didlm.kernels.slots import Slots
+from didlm.kernels.slots_triton import placed
 
 LOG2_E = math.log2(math.e)
 ROTATED_ROWS, ROTATED_HEADS = 16, 8  # by one program: enough loads in flight, few angles read
@@ -65,7 +66,7 @@ TILINGS = {
 
 
 def forward(
-    qkv: Tensor, cosine: Tensor, sine: Tensor, offsets: Tensor, causal: bool
+    qkv: Tensor, cosine: Tensor, sine: Tensor, slots: Slots, causal: bool
 ) -> tuple[Tensor, Tensor]:
     """The mixtures [T, H, C], and for `backward` the log-sum-exps; queries and keys are rotated.
 
@@ -73,11 +74,11 @@ def forward(
         qkv: [T, 3, H, C], contiguous; see `rotate_`.
         cosine: [T, 1, C / 2] float32, contiguous.
         sine: the same.
-        offsets: [S + 1].
+        slots: of the batch.
         causal: whether a row sees only the rows before it and itself.
     """
     rotate_(qkv, cosine, sine)
-    return attended(qkv, offsets, causal, TILINGS[qkv.shape[-1]].forward)
+    return attended(qkv, slots, causal, TILINGS[qkv.shape[-1]].forward)
 
 
 def backward(
@@ -85,7 +86,7 @@ def backward(
     qkv: Tensor,
     cosine: Tensor,
     sine: Tensor,
-    offsets: Tensor,
+    slots: Slots,
     mixed: Tensor,
     log_sums: Tensor,
     causal: bool,
@@ -94,9 +95,9 @@ def backward(
     gradient, tilings = torch.empty_like(qkv), TILINGS[qkv.shape[-1]]
     rotation = cosine, sine
     deltas = fill_queries(
-        gradient, mixed_grad, qkv, rotation, offsets, mixed, log_sums, causal, tilings.queries
+        gradient, mixed_grad, qkv, rotation, slots, mixed, log_sums, causal, tilings.queries
     )
-    fill_keys(gradient, mixed_grad, qkv, rotation, offsets, deltas, log_sums, causal, tilings.keys)
+    fill_keys(gradient, mixed_grad, qkv, rotation, slots, deltas, log_sums, causal, tilings.keys)
     return gradient
 
 
@@ -112,15 +113,15 @@ def rotate_(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
             )
 
 
-def attended(qkv: Tensor, offsets: Tensor, causal: bool, tiling: Tiling) -> tuple[Tensor, Tensor]:
+def attended(qkv: Tensor, slots: Slots, causal: bool, tiling: Tiling) -> tuple[Tensor, Tensor]:
     """The mixtures [T, H, C], and the log-sum-exps of the scores where `_numbers_of` says."""
     rows, _, heads, channels = qkv.shape
     mixed = qkv.new_empty(rows, heads, channels)
-    aligned = heads, rows // 4 + offsets.numel() - 1, 4
+    aligned = heads, slots.count(4), 4
     log_sums = qkv.new_empty(aligned, dtype=torch.float32)
     if rows:
         _launch(
-            _forward, tiling, qkv, offsets, causal,
+            _forward, tiling, qkv, slots, causal,
             qkv, _steps(qkv, tiling), mixed, log_sums,
         )  # fmt: skip
     return mixed, log_sums
@@ -131,7 +132,7 @@ def fill_queries(
     mixed_grad: Tensor,
     qkv: Tensor,
     rotation: tuple[Tensor, Tensor],
-    offsets: Tensor,
+    slots: Slots,
     mixed: Tensor,
     log_sums: Tensor,
     causal: bool,
@@ -141,7 +142,7 @@ def fill_queries(
     deltas = torch.empty_like(log_sums)
     if len(qkv):
         _launch(
-            _backward_queries, tiling, qkv, offsets, causal,
+            _backward_queries, tiling, qkv, slots, causal,
             qkv, _steps(qkv, tiling), *rotation,
             mixed_grad, mixed, log_sums, deltas, gradient, 1 / math.sqrt(qkv.shape[-1]),
         )  # fmt: skip
@@ -153,7 +154,7 @@ def fill_keys(
     mixed_grad: Tensor,
     qkv: Tensor,
     rotation: tuple[Tensor, Tensor],
-    offsets: Tensor,
+    slots: Slots,
     deltas: Tensor,
     log_sums: Tensor,
     causal: bool,
@@ -162,24 +163,24 @@ def fill_keys(
     """Write the gradients of the keys and values."""
     if len(qkv):
         _launch(
-            _backward_keys, tiling, qkv, offsets, causal,
+            _backward_keys, tiling, qkv, slots, causal,
             qkv, _steps(qkv, tiling), _steps(mixed_grad, tiling), *rotation,
             _numbers(log_sums, tiling), _numbers(deltas, tiling), gradient, 1 / LOG2_E,
         )  # fmt: skip
 
 
 def _launch(
-    kernel: Any, tiling: Tiling, qkv: Tensor, offsets: Tensor, causal: bool, *arguments: Any
+    kernel: Any, tiling: Tiling, qkv: Tensor, slots: Slots, causal: bool, *arguments: Any
 ) -> None:
-    """One program for each head of each slot; `locate` says which tile a slot is."""
+    """One program for each head of each slot."""
     rows, _, heads, channels = qkv.shape
-    sequences = offsets.numel() - 1
     with torch.cuda.device_of(qkv):
-        kernel[((rows // tiling.held + sequences) * heads,)](
+        kernel[(slots.count(tiling.held) * heads,)](
             *arguments,
-            offsets,
+            slots.table(tiling.held),
+            slots.offsets,
             rows,
-            sequences,
+            slots.offsets.numel() - 1,
             heads,
             channels,
             causal,
@@ -208,7 +209,7 @@ def _numbers(numbers: Tensor, tiling: Tiling) -> TensorDescriptor:
 def _numbers_of(head, sequence, begin, rows, sequences):
     """Where the numbers of the rows of a sequence start: at a multiple of 16 bytes.
 
-    The copy engine wants that. They lie in [H, T // 4 + S, 4], in slots of 4 as those of `locate`.
+    The copy engine wants that. They lie in [H, T // 4 + S, 4], in slots of 4.
     """
     return (head * (rows // 4 + sequences) + begin // 4 + sequence) * 4
 
@@ -322,6 +323,7 @@ def _forward(
     others,
     mixed,
     log_sums,
+    table,
     offsets,
     rows,
     sequences,
@@ -334,7 +336,7 @@ def _forward(
     """The mixtures and log-sum-exps; `others` are the rows of `qkv`, for copies."""
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    sequence, begin, length, start = locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = placed(table, offsets, tl.program_id(0) // HEADS, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)
@@ -416,6 +418,7 @@ def _backward_queries(
     deltas,
     gradient,
     scale,
+    table,
     offsets,
     rows,
     sequences,
@@ -429,7 +432,7 @@ def _backward_queries(
     HALF: tl.constexpr = CHANNELS // 2
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    sequence, begin, length, start = locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = placed(table, offsets, tl.program_id(0) // HEADS, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)
@@ -523,6 +526,7 @@ def _backward_keys(
     deltas,
     gradient,
     scale,
+    table,
     offsets,
     rows,
     sequences,
@@ -536,7 +540,7 @@ def _backward_keys(
     HALF: tl.constexpr = CHANNELS // 2
     WIDTH: tl.constexpr = HEADS * CHANNELS
     head = tl.program_id(0) % HEADS
-    sequence, begin, length, start = locate(offsets, tl.program_id(0) // HEADS, sequences, HELD)
+    sequence, begin, length, start = placed(table, offsets, tl.program_id(0) // HEADS, HELD)
     if start >= length:
         return
     row = begin.to(tl.int64)

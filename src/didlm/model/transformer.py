@@ -97,6 +97,7 @@ class Network(nn.Module):
             longest=longest,
             causal=self.config.causal,
             overwrite=True,
+            slots=layout.slots,
         )
         stream = Stream(hidden)
         for block, time in zip(self.blocks, times, strict=True):

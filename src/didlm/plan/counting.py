@@ -19,7 +19,7 @@ PARTS = ("products", "attention", "passes", "head", "optimiser")
 MUON_STEPS = 5
 SMALL = 2**16  # numbers of a tensor that is updated together with others
 TILE = 64  # rows of a tile of attention: the last of each sequence is not full
-KERNELS_OF_ENDS = 60  # embeddings, rates, losses: by a look at a trace
+KERNELS_OF_ENDS = 60  # embeddings, rates, losses: roughly
 
 Work = dict[str, dict[str, float]]  # for each part, how much there is of what has a rate
 

@@ -20,7 +20,7 @@ ALIGNMENT = 16  # bytes, at which each tensor of a batch starts
 
 
 class Captured:
-    """Learns from batches: the first of a shape as usual, further ones by a graph."""
+    """Learns from batches: from the first as usual, from all others by graphs."""
 
     def __init__(
         self, learn: Callable[[Batch], None], shapes: Shapes, device: torch.device
@@ -36,6 +36,7 @@ class Captured:
         self._learn, self._shapes, self._device = learn, shapes, device
         self._rooms: dict[Shape, Room] = {}
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
+        self._warm = False
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
 
@@ -43,16 +44,18 @@ class Captured:
         """One step."""
         shape = self._shapes.fitting(batch)
         batch = padded(batch, shape)
-        is_new = shape not in self._rooms
-        if is_new:
+        if shape not in self._rooms:
             for other in [x for x in self._rooms if x.outgrown(shape)]:
                 del self._rooms[other]
                 self._graphs.pop(other, None)
             self._rooms[shape] = Room(batch, self._device)
         room = self._rooms[shape]
         room.fill(batch)
-        if is_new:  # builds kernels, which a capture cannot
+        if not self._warm:  # builds kernels, which a capture should not
+            self._warm = True
             self._learn(room.batch)
+            # What it worked in would stay beside what the graphs work in.
+            torch.cuda.empty_cache()
             return
         if shape not in self._graphs:
             self._graphs[shape] = self._capture(room.batch)
@@ -63,9 +66,9 @@ class Captured:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
-        # Other threads may use the device meanwhile: only this one must not wait for it.
+        # Relaxed: another shape may need a kernel that is not loaded yet.
         with torch.cuda.graph(
-            graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            graph, pool=self._pool, stream=self._stream, capture_error_mode="relaxed"
         ):
             # Made anew, so that it remembers nothing of an earlier batch.
             self._learn(replace(batch, x_t=replace(batch.x_t)))
