@@ -18,6 +18,7 @@ MAY_CHANGE = {
     "distribution",
     "device",
     "workers",
+    "capture",
     "samples",
     "sample_steps",
     "log_every",
