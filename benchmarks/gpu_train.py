@@ -120,14 +120,15 @@ def main() -> None:
 
 def cases(growth: bool, sizes: list[str], methods: list[str]) -> list[Case]:
     """What to measure."""
+    known = {"did": "did-fixed", "radd": "radd", "ar": "ar"}
     if growth:
         contexts = (512, 2048, 4096, 8192)
+        fixed = [known[method] for method in methods if method in known]
         return [
-            *(Case("fixed", "did-fixed", batch=batch) for batch in (16, 32, 128)),
-            *(Case("fixed", "did-fixed", batch=65_536 // c, context=c) for c in contexts),
-            *(Case("fixed", "did-fixed", vocabulary=v) for v in (4_096, 16_384, 131_072)),
+            *(Case("fixed", m, batch=batch) for m in fixed for batch in (16, 32, 128)),
+            *(Case("fixed", m, batch=65_536 // c, context=c) for m in fixed for c in contexts),
+            *(Case("fixed", m, vocabulary=v) for m in fixed for v in (4_096, 16_384, 131_072)),
         ]
-    known = {"did": "did-fixed", "radd": "radd", "ar": "ar"}
     chosen = [
         Case("fixed", known[method], size)
         for size in sizes

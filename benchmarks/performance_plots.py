@@ -94,14 +94,18 @@ def grown(rows: list[Recorded]) -> Any:
     figure, panels = _panels(len(kinds), "milliseconds a step")
     for axes, (kind, own) in zip(panels, kinds.items(), strict=True):
         places = [int(row[kind]) for row in own]
-        axes.plot(places, [float(row["step_ms"]) for row in own], "o-", color=OURS, label="ours")
-        axes.plot(places, [floor(row) for row in own], "--", color=FLOOR, lw=1, label="floor")
+        for number, method in enumerate(("did-fixed", "radd", "ar")):
+            of_method = growth(rows, method)[kind]
+            there = [int(row[kind]) for row in of_method]
+            times = [float(row["step_ms"]) for row in of_method]
+            axes.plot(there, times, "o-", color=f"C{number}", label=METHODS[method])
+        axes.plot(places, [floor(row) for row in own], "--", color=FLOOR, lw=1, label="DID's floor")
         axes.set(xscale="log", xlabel=GROWTH[kind])
         axes.set_xticks(places, [f"{place:,}" for place in places], fontsize=8)
         axes.set_xticks([], minor=True)
         axes.set_ylim(bottom=0)
     panels[0].legend()
-    figure.suptitle("did-fixed, small model, one H200")
+    figure.suptitle("One step of the small model, one H200")
     return figure
 
 

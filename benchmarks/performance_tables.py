@@ -207,9 +207,9 @@ GROWTH = {
 }
 
 
-def growth(steps: list[Recorded]) -> dict[str, list[Recorded]]:
+def growth(steps: list[Recorded], method: str = "did-fixed") -> dict[str, list[Recorded]]:
     """For each of three sizes, the steps in which it alone differs from the paper's setting."""
-    ours = some(steps, what="fixed", method="did-fixed", preset="small")
+    ours = some(steps, what="fixed", method=method, preset="small")
     kinds: dict[str, Callable[[Recorded], bool]] = {
         "batch": lambda r: r["context"] == "1024" and r["vocabulary"] == "50257",
         "context": lambda r: tokens_of(r) == 65_536 and r["vocabulary"] == "50257",
@@ -223,14 +223,23 @@ def growth(steps: list[Recorded]) -> dict[str, list[Recorded]]:
 
 def growth_table(steps: list[Recorded]) -> str:
     """The same as a table."""
+    others = {
+        method: {
+            (kind, row[kind]): row_step(row)
+            for kind, rows in growth(steps, method).items()
+            for row in rows
+        }
+        for method in ("radd", "ar")
+    }
     cells = [
         [f"{GROWTH[kind]} {int(row[kind]):,}", row_step(row), f"{floor(row):.1f} ms",
          f"{100 * float(row['utilisation']):.0f} %", f"{float(row['peak_gib']):.1f} GiB",
-         f"{float(row['making_ms']):.0f} ms"]
+         f"{float(row['making_ms']):.0f} ms",
+         *(found.get((kind, row[kind]), "") for found in others.values())]
         for kind, rows in growth(steps).items() if len(rows) > 1 for row in rows
     ]  # fmt: skip
     return markdown(["did-fixed, small", "step", "floor", "of the ceiling", "memory",
-                     "making a batch, one core"], cells)  # fmt: skip
+                     "making a batch, one core", "RADD's step", "AR's step"], cells)  # fmt: skip
 
 
 def sampling_table(samples: list[Recorded]) -> str:

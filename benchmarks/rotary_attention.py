@@ -184,8 +184,8 @@ def tilings(kernel: str) -> list[Tiling]:
     from didlm.kernels.rotary_attention_triton import Tiling
 
     found = [
-        Tiling(held, step, held // 16, stages)
-        for held in (64, 128)
+        Tiling(held, step, warps, stages)
+        for held, warps in ((64, 4), (128, 4), (128, 8))
         for step in (32, 64, 128)
         for stages in (2, 3)
         if step < 128 or (kernel == "forward" and stages == 2)
