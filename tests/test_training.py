@@ -232,8 +232,8 @@ def test_a_finite_loss_with_a_non_finite_gradient_is_skipped(
 ) -> None:
     original = state.batch_loss
 
-    def steep(network, batch, scale=1.0):
-        loss = original(network, batch, scale)
+    def steep(network, batch, scale=1.0, promised=False):
+        loss = original(network, batch, scale, promised)
         root = (network.rate_head.bias * 0).abs().sqrt().sum()  # zero, of infinite slope
         return type(loss)(**{**vars(loss), "total": loss.total + root})
 
@@ -247,9 +247,9 @@ def test_the_fp16_loss_scale_enters_before_the_gradients(
 ) -> None:
     original, scales = state.batch_loss, []
 
-    def listening(network, batch, scale=1.0):
+    def listening(network, batch, scale=1.0, promised=False):
         scales.append(scale)
-        return original(network, batch, scale)
+        return original(network, batch, scale, promised)
 
     monkeypatch.setattr(state, "batch_loss", listening)
     train(quick(corpus_file, precision="fp16", steps=1), tmp_path / "run")
@@ -260,10 +260,10 @@ def poison(monkeypatch, calls: set[int]) -> None:
     """Make the loss infinite at these calls of it, counted from one."""
     original, count = state.batch_loss, 0
 
-    def spoilt(network, batch, scale=1.0):
+    def spoilt(network, batch, scale=1.0, promised=False):
         nonlocal count
         count += 1
-        loss = original(network, batch, scale)
+        loss = original(network, batch, scale, promised)
         if count in calls:
             return type(loss)(**{**vars(loss), "total": loss.total * math.inf})
         return loss
