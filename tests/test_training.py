@@ -20,11 +20,12 @@ from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
 from didlm.pretrained import FORMAT, Model, load
 from didlm.text.documents import read_documents
-from didlm.train import loop, state
+from didlm.train import loop, state, world
 from didlm.train.loop import TrainingStopped, train
 from didlm.train.optimiser import MovingAverage, learning_rate_factor
 from didlm.train.prepare import joined, prepare
 from didlm.train.settings import Settings, recipe
+from didlm.train.world import World
 
 WORDS = ["red", "blue", "green", "fox", "owl", "runs", "sleeps", "and", "then"]
 
@@ -471,3 +472,15 @@ def test_the_moving_average_is_a_network_that_follows() -> None:
     assert average.network.weight.flatten().tolist() == pytest.approx([expected] * 2)
     assert not average.network.weight.requires_grad
     assert network.weight.tolist() == [[1.0, 1.0]]
+
+
+def test_as_many_loader_processes_as_the_machine_has_use_for(monkeypatch) -> None:
+    on_cpu, on_gpu = (World(0, 1, torch.device(name)) for name in ("cpu", "cuda"))
+    assert on_cpu.workers(-1) == 0
+    assert on_cpu.workers(3) == on_gpu.workers(3) == 3
+    for cores, processes, expected in ((64, 1, 8), (6, 1, 5), (16, 4, 3), (1, 1, 1)):
+        monkeypatch.setattr(world, "_cores", lambda cores=cores: cores)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        assert on_gpu.workers(-1) == expected
+    with pytest.raises(ValueError, match="workers must be a number, or -1"):
+        Settings(workers=-2)
