@@ -72,3 +72,13 @@ def test_what_does_not_fit_is_refused() -> None:
     _, batch = a_batch("did", [5, 5], 0)
     with pytest.raises(ValueError, match="rows cannot be padded to"):
         padded(batch, Shape(3, batch.x_t.rows, 100, 100, 100))
+
+
+def test_batches_that_differ_much_have_not_many_shapes() -> None:
+    chooser, rng, shapes = Shapes(20), np.random.default_rng(0), []
+    for seed in range(120):
+        _, batch = a_batch("did", rng.integers(1, 400, 20).tolist(), seed)
+        shapes.append(chooser.fitting(batch))
+        assert shapes[-1].rows > batch.x_t.rows
+    assert len({x.rows for x in shapes[60:]}) <= 24
+    assert shapes[0].outgrown(shapes[-1])

@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from didlm.data.batch import Batch
 from didlm.packed import Packed
 
+MOST = 24  # shapes in use: each needs a graph of its own
 SHARED = 64  # rows that the targets of no weight stand in
 DUMMIES = 4  # attention within them costs the square of their rows: the more, the less
 
@@ -27,11 +28,11 @@ class Shape:
     target_rows: int
     targets: int
     longest: int  # no sequence has more rows
+    grain: int = 1  # of which rows are a multiple
 
     def outgrown(self, later: "Shape") -> bool:
         """Whether no batch will have this shape any more, now that one has the other."""
-        mine = self.target_rows, self.targets, self.longest
-        return mine != (later.target_rows, later.targets, later.longest)
+        return replace(self, rows=later.rows) != later
 
 
 def padded(batch: Batch, shape: Shape) -> Batch:
@@ -81,14 +82,15 @@ def padded(batch: Batch, shape: Shape) -> Batch:
 class Shapes:
     """Chooses the shape of each batch such that few are in use.
 
-    Rows come in steps. Of everything else there is as much as any batch so far has had, and a
-    little more: it costs little, or varies little.
+    Rows come in steps, and if that makes too many shapes, in larger ones. Of everything else there
+    is as much as any batch so far has had, and a little more: it costs little, or varies little.
     """
 
     def __init__(self, sequences: int) -> None:
         """Begin, with the most sequences that any batch has."""
         self._sequences = sequences
         self._grain, self._target_rows, self._targets, self._longest = 0, 0, 0, 0
+        self._in_use: set[int] = set()  # numbers of rows
 
     def fitting(self, batch: Batch) -> Shape:
         """A shape that holds a batch."""
@@ -100,12 +102,18 @@ class Shapes:
         if len(batch.target) > self._targets or not self._targets:
             self._targets = _up(int(1.2 * len(batch.target)), 1024)
         self._longest = max(self._longest, self._grain, _up(batch.longest, 128))
+        padded_rows = _up(rows + 1, self._grain)  # a dummy has at least one
+        self._in_use.add(padded_rows)
+        if len(self._in_use) > MOST:
+            self._grain, self._in_use = 2 * self._grain, set()
+            return self.fitting(batch)
         return Shape(
             sequences=self._sequences + DUMMIES,
-            rows=_up(rows + 1, self._grain),  # a dummy has at least one
+            rows=padded_rows,
             target_rows=self._target_rows,
             targets=self._targets,
             longest=self._longest,
+            grain=self._grain,
         )
 
 
