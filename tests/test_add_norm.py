@@ -95,6 +95,19 @@ def test_the_plain_form_is_what_the_formula_says(has) -> None:
         torch.testing.assert_close(normed[row], expected)
 
 
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_small_rows_are_normed_alike_in_all_dtypes(kind) -> None:
+    torch.manual_seed(0)
+    rows = (0.02 * torch.randn(50, 64)).bfloat16()
+    layout = Layout(torch.zeros(50, dtype=torch.int64), torch.tensor([0, 50]))
+    weight = torch.ones(64)
+    wide, narrow = (
+        add_norm(rows.to(x), None, kind, weight.to(x), None, None, layout)[1].double()
+        for x in (torch.float64, torch.bfloat16)
+    )
+    assert (wide - narrow).norm() <= 1e-2 * wide.norm()
+
+
 @pytest.mark.gpu
 @on_gpu
 @pytest.mark.parametrize("has", CASES, ids=str)

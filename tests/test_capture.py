@@ -1,7 +1,8 @@
 """Steps as captured graphs: the same as steps that are not."""
 
+import copy
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ from didlm.data.corpus import Corpus
 from didlm.data.loader import Loader, budget_for
 from didlm.data.padding import Shapes, padded
 from didlm.data.tokenizer import Tokenizer
+from didlm.kernels import add_norm, embedding, feed_forward, linear, rotary_attention, rows
+from didlm.kernels.twins import in_16_bits
+from didlm.loss import batch_loss
 from didlm.methods.registry import OURS, find_method
-from didlm.model.config import preset
+from didlm.model.config import Heads, preset
 from didlm.model.transformer import Network
 from didlm.train import capture
 from didlm.train.settings import Settings
@@ -107,10 +111,58 @@ def test_weights_in_16_bits_are_the_weights(optimiser) -> None:
         assert torch.equal(weight.bfloat16(), twin)
 
 
+def test_weights_that_somebody_else_changes_are_not_taken_for_their_twins() -> None:
+    state, settings, steps = begun("did", optimiser="adamw", capture=False)
+    world = World(0, 1, torch.device("cuda"))
+    take_step(state, steps[0], settings, world).read()
+    head = state.network.token_head
+    assert in_16_bits(head, torch.bfloat16) is head.twin
+    state.network.load_state_dict({k: v * 0 for k, v in state.network.state_dict().items()})
+    assert not in_16_bits(head, torch.bfloat16).any()
+
+
+def test_the_fast_network_is_as_exact_as_the_plain_one(monkeypatch) -> None:
+    """Gradients in bf16 against float64, with all kernels and without any."""
+    _, _, steps = begun("did")
+    torch.manual_seed(0)
+    config = preset("small", TOKENIZER.vocabulary, Heads())
+    network = Network(replace(config, mean_length=40.0)).cuda()
+    for name, parameter in network.named_parameters():
+        if ".modulation." in name:
+            torch.nn.init.normal_(parameter, std=0.02)
+
+    def gradients(wide: bool = False) -> torch.Tensor:
+        network.zero_grad()
+        batch = steps[0][0].to("cuda")
+        if wide:
+            wider = {
+                x.name: getattr(batch, x.name).double()
+                for x in fields(batch)
+                if isinstance(getattr(batch, x.name), torch.Tensor)
+                and getattr(batch, x.name).is_floating_point()
+            }
+            copied = copy.deepcopy(network).double()
+            batch_loss(copied, replace(batch, **wider)).total.backward()
+        else:
+            copied = network
+            with torch.autocast("cuda", torch.bfloat16):
+                cost = batch_loss(network, batch).total
+            cost.backward()
+        found = [p.grad.double().flatten() for p in copied.parameters() if p.grad is not None]
+        return torch.cat(found)
+
+    truth, fast = gradients(wide=True), gradients()
+    for module in (add_norm, embedding, feed_forward, rotary_attention, rows):
+        monkeypatch.setattr(module, "runs_triton", lambda tensor: False)
+    monkeypatch.setattr(linear, "narrow_dtype", lambda tensor: None)
+    plain = gradients()
+    assert (fast - truth).norm() <= 1.1 * (plain - truth).norm()
+
+
 def test_room_holds_a_batch() -> None:
     _, _, steps = begun("did")
     batch = padded(steps[0][0], Shapes(16).fitting(steps[0][0]))
-    room = capture.Room(batch, torch.device("cuda"))
+    room = capture.Room(batch, torch.device("cuda"), torch.cuda.Stream())
     room.fill(batch)
     for one, other in zip(capture._tensors(room.batch), capture._tensors(batch), strict=True):
         assert torch.equal(one.cpu(), other)

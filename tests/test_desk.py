@@ -6,6 +6,7 @@ import subprocess
 import sys
 import weakref
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -191,10 +192,16 @@ def test_recordings_go_with_what_they_were_made_for(room) -> None:
     other_batch, other_plan = begun(model, plan, [blank()] * 6), Plan(adaptive, GRID, longest=20)
     assert other_batch.desk is not first_desk.desk
     assert begun(model, other_plan, [blank()] * 5).desk is not first_desk.desk
+    falls, rises = ([*uniform_grid(14)], [*corrected(uniform_grid(6), 0.4, 2, 3)])
+    assert len(falls) == len(rises)
+    falling = begun(model, replace(plan, grid=falls), [blank()] * 5)
+    texts(falling)
+    assert begun(model, replace(plan, grid=rises), [blank()] * 5).desk is not falling.desk
+    texts(begun(model, plan, [blank()] * 5))
     model.token_head = torch.nn.Parameter(model.token_head.clone())  # now elsewhere
     assert begun(model, plan, [blank()] * 5).desk is not first_desk.desk
     gone = weakref.ref(first_desk.desk)
-    del first_desk, other_batch, model
+    del first_desk, other_batch, falling, model
     gc.collect()
     assert gone() is None
 

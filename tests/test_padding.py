@@ -65,7 +65,7 @@ def test_similar_batches_have_few_shapes() -> None:
         _, batch = a_batch("did", [100] * 40, seed)
         shapes.append(chooser.fitting(batch))
     assert len(set(shapes[20:])) <= 10
-    assert not any(x.outgrown(shapes[-1]) for x in shapes[-5:])
+    assert len({x.generation for x in shapes[-5:]}) == 1
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -80,5 +80,22 @@ def test_batches_that_differ_much_have_not_many_shapes() -> None:
         _, batch = a_batch("did", rng.integers(1, 400, 20).tolist(), seed)
         shapes.append(chooser.fitting(batch))
         assert shapes[-1].rows > batch.x_t.rows
-    assert len({x.rows for x in shapes[60:]}) <= 24
-    assert shapes[0].outgrown(shapes[-1])
+    assert len({x.rows for x in shapes[60:]}) <= 40
+    assert shapes[0].generation < shapes[-1].generation
+
+
+def test_stories_settle() -> None:
+    """Lengths as those of stories: graphs are dropped a few times at the start, then no more."""
+    chooser, rng, shapes = Shapes(32), np.random.default_rng(0), []
+    for seed in range(150):
+        lengths = np.clip(rng.gamma(5, 213 / 5, 32), 10, 1024).astype(int)
+        _, batch = a_batch("did", lengths.tolist(), seed)
+        shapes.append(chooser.fitting(batch))
+    assert shapes[-1].generation <= 6
+    assert len({x.generation for x in shapes[75:]}) <= 2
+
+
+def test_no_more_rows_with_targets_than_rows() -> None:
+    _, batch = a_batch("ar", [30] * 8, 0)
+    shape = Shapes(8).fitting(batch)
+    assert shape.target_rows <= shape.rows

@@ -1,7 +1,7 @@
 """Batches of constant shapes: dummy sequences fill the rows, targets of no weight the rest.
 
 A captured graph of kernels needs every step to have the shapes of the one that was captured. Rows
-vary by a few percent from step to step, so a few shapes serve them all.
+vary by some percent from step to step, so a few dozen shapes serve them all.
 """
 
 import math
@@ -14,7 +14,8 @@ from torch.nn.functional import pad
 from didlm.data.batch import Batch
 from didlm.packed import Packed
 
-MOST = 24  # shapes in use: each needs a graph of its own
+MOST = 40  # shapes in use: each needs a graph of its own
+SPARE = 0.04  # share by which batches may grow at first
 SHARED = 64  # rows that the targets of no weight stand in
 DUMMIES = 4  # attention within them costs the square of their rows: the more, the less
 
@@ -28,11 +29,7 @@ class Shape:
     target_rows: int
     targets: int
     longest: int  # no sequence has more rows
-    grain: int = 1  # of which rows are a multiple
-
-    def outgrown(self, later: "Shape") -> bool:
-        """Whether no batch will have this shape any more, now that one has the other."""
-        return replace(self, rows=later.rows) != later
+    generation: int = 0  # shapes of another one are of no more use
 
 
 def padded(batch: Batch, shape: Shape) -> Batch:
@@ -83,38 +80,48 @@ class Shapes:
     """Chooses the shape of each batch such that few are in use.
 
     Rows come in steps, and if that makes too many shapes, in larger ones. Of everything else there
-    is as much as any batch so far has had, and a little more: it costs little, or varies little.
+    is as much as any batch so far has had, and a little more: it costs little. Whenever that is not
+    enough, a new generation of shapes begins, with more to spare.
     """
 
     def __init__(self, sequences: int) -> None:
         """Begin, with the most sequences that any batch has."""
         self._sequences = sequences
+        self._generation, self._spare = 0, SPARE
         self._grain, self._target_rows, self._targets, self._longest = 0, 0, 0, 0
         self._in_use: set[int] = set()  # numbers of rows
 
     def fitting(self, batch: Batch) -> Shape:
         """A shape that holds a batch."""
-        rows = batch.x_t.rows
+        rows, needed = batch.x_t.rows, (len(batch.target_rows), len(batch.target), batch.longest)
         # Padding costs half a grain on average: one part in 256, where there are many rows.
         self._grain = self._grain or max(128, 2 ** round(math.log2(max(rows, 1) / 128)))
-        if len(batch.target_rows) > self._target_rows or not self._target_rows:
-            self._target_rows = _up(int(1.04 * len(batch.target_rows)), 128)
-        if len(batch.target) > self._targets or not self._targets:
-            self._targets = _up(int(1.2 * len(batch.target)), 1024)
-        self._longest = max(self._longest, self._grain, _up(batch.longest, 128))
+        room = self._target_rows, self._targets, self._longest
+        if not self._targets or any(one > other for one, other in zip(needed, room, strict=True)):
+            more = 1 + self._spare
+            self._target_rows = max(self._target_rows, _up(int(more * needed[0]), 128))
+            self._targets = max(self._targets, _up(int(more * needed[1]), 1024))
+            self._longest = max(self._longest, self._grain, _up(batch.longest, 128))
+            self._begin_anew()
+            self._spare *= 2
         padded_rows = _up(rows + 1, self._grain)  # a dummy has at least one
         self._in_use.add(padded_rows)
         if len(self._in_use) > MOST:
-            self._grain, self._in_use = 2 * self._grain, set()
+            self._grain *= 2
+            self._begin_anew()
             return self.fitting(batch)
         return Shape(
             sequences=self._sequences + DUMMIES,
             rows=padded_rows,
-            target_rows=self._target_rows,
+            target_rows=min(self._target_rows, padded_rows),
             targets=self._targets,
             longest=self._longest,
-            grain=self._grain,
+            generation=self._generation,
         )
+
+    def _begin_anew(self) -> None:
+        self._generation += 1
+        self._in_use = set()
 
 
 def _spread(targets: int, rows: int, end: int) -> Tensor:

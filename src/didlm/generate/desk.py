@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
+from didlm.generate.scorer import PLACES
 from didlm.generate.state import State, leaves, with_leaves
 from didlm.packed import Packed
 
-PLACES = 8  # empty texts that share the room
-KEPT = 8  # desks of a network that are kept, those used last
+KEPT = 2  # desks of a network that are kept, those used last: each has memory of its own
 
 Stage = Callable[..., State]  # (state, size) -> state
 
@@ -130,6 +130,7 @@ class RoomyDesk:
         self._buffers = with_leaves(laid_out, iter([x.clone() for x in leaves(laid_out)]))
         self._give_back = give_back
         self._graphs: dict[Hashable, Any] = {}  # None where there will be one the next time
+        self._aside: Any = None  # a stream to record on
         self._pool: Any = None
         self._rows = 0
         self.make_room(state.draft.x_t.rows)
@@ -208,9 +209,9 @@ class RoomyDesk:
 
     def _record(self, stage: Stage, rows: int, size: int) -> Any:
         graph = torch.cuda.CUDAGraph()
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        self._aside = self._aside or torch.cuda.Stream()
+        self._aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._aside):
             # Other threads may go on with what they do. Recordings share their memory: what one
             # leaves is copied into the buffers before the next is done.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")

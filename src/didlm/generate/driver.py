@@ -190,7 +190,8 @@ class Writer:
         state = replace(state, draft=state.draft.answered(None, scorer.nothing(texts.rows)))
         # Where there is no limit there are marks, and no text grows.
         longest = plan.longest if plan.longest < NO_LIMIT else int(texts.lengths.max())
-        stages = replace(plan, grid=(), forbidden=None, without_space=None), self._gaps_at_a_time
+        same = replace(plan, grid=(), forbidden=None, without_space=None)
+        stages = same, self._gaps_at_a_time, self._rises
         return roomy_desk(state, len(texts) * (longest + 1), scorer.network, stages)
 
     # The stages. What they are told beside the state is what a recording depends on.

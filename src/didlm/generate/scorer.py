@@ -14,6 +14,8 @@ from didlm.model.memory import Memory
 from didlm.model.transformer import Network
 from didlm.packed import Packed
 
+PLACES = 8  # empty texts that share the room behind the others, see `desk`
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -107,8 +109,11 @@ class NetworkScorer:
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """One call of the network."""
         network, u = self.network, deleted.float()
-        longest = int(x_t.lengths.max()) if self.longest is None else self.longest
-        hidden = network(x_t, u, longest + 1)
+        if self.longest is None:
+            longest = int(x_t.lengths.max()) + 1
+        else:  # the room behind the texts may be longer
+            longest = max(self.longest + 1, -(-x_t.rows // PLACES))
+        hidden = network(x_t, u, longest)
         if network.config.rates:
             log_rate = network.log_rate(hidden, u, x_t)
         else:  # every open gap lacks one token

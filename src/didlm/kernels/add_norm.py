@@ -24,6 +24,7 @@ from didlm.kernels.here import narrow_dtype, runs_triton
 from didlm.kernels.slots import Slots
 
 LAYER_EPSILON = 1e-5
+RMS_EPSILON = torch.finfo(torch.float32).eps  # the same in all dtypes: it is part of the function
 WIDEST = 8192  # a row is held in registers
 
 
@@ -109,7 +110,7 @@ def add_norm_plain(
         bias = None if bias is None else bias.to(summed.dtype)
         normed = layer_norm(summed, shape, weight, bias, LAYER_EPSILON)
     else:
-        normed = rms_norm(summed, shape, weight, _rms_epsilon(summed))
+        normed = rms_norm(summed, shape, weight, RMS_EPSILON)
     if modulation is not None:
         normed = normed * (1 + modulation.scale)[layout.sequence]
         normed = normed + modulation.shift[layout.sequence]
@@ -123,10 +124,6 @@ def add(hidden: Tensor, branch: Branch | None, layout: Layout) -> Tensor:
     if branch.gate is None:
         return hidden + branch.rows
     return hidden + (1 + branch.gate)[layout.sequence] * branch.rows
-
-
-def _rms_epsilon(hidden: Tensor) -> float:
-    return torch.finfo(hidden.dtype).eps
 
 
 class _AddNorm(torch.autograd.Function):
@@ -148,7 +145,7 @@ class _AddNorm(torch.autograd.Function):
         from didlm.kernels import add_norm_triton
 
         centred = kind == "layer"
-        epsilon = LAYER_EPSILON if centred else _rms_epsilon(hidden)
+        epsilon = LAYER_EPSILON if centred else RMS_EPSILON
         summed, normed, mean, inverse = add_norm_triton.forward(
             hidden, branch, gate, weight, scale, shift, layout.sequence, centred, epsilon, dtype
         )

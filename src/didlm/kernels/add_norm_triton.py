@@ -36,6 +36,7 @@ def forward(
     The sum is `hidden` itself where there is no branch.
     """
     rows, width = hidden.shape
+    assert scale is None or shift is None or scale.stride() == shift.stride()
     summed = hidden if branch is None else torch.empty_like(hidden)
     normed = torch.empty_like(hidden, dtype=dtype)
     mean, inverse = torch.empty(2, rows, dtype=torch.float32, device=hidden.device)
@@ -210,6 +211,7 @@ def _add_norm_backward(
     last = tl.minimum(first + ROWS, rows)
     if GATED or MODULATED:
         sequence, begin, length, start = placed(table, offsets, slot, ROWS)
+        sequence = sequence.to(tl.int64)  # times the width it may be large
         first = begin.to(tl.int64) + start
         last = tl.minimum(first + ROWS, begin + length)
     if MODULATED:
@@ -273,15 +275,15 @@ def _add_slots(
     MODULATED: tl.constexpr,
 ):
     """Some columns of one sequence: gradients of scale, shift, gate, and a part of the weight's."""
-    sequence = tl.program_id(0)
+    sequence = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < WIDTH
     by_unit = tl.zeros([BLOCK], tl.float32)
     plain = tl.zeros([BLOCK], tl.float32)
     by_branch = tl.zeros([BLOCK], tl.float32)
     # The slots of this sequence.
-    first = (tl.load(offsets + sequence) // ROWS).to(tl.int32) + sequence
-    last = (tl.load(offsets + sequence + 1) // ROWS).to(tl.int32) + sequence + 1
+    first = tl.load(offsets + sequence) // ROWS + sequence
+    last = tl.load(offsets + sequence + 1) // ROWS + sequence + 1
     for start in range(first, last, SLOTS):
         slot = (start + tl.arange(0, SLOTS))[:, None]
         there = (slot < last) & inside[None, :]

@@ -28,6 +28,7 @@ def embed(tokens: Tensor, table: Tensor, flags: Tensor | None, flag_table: Tenso
     dtype = narrow_dtype(table)
     if dtype is None or not runs_triton(table):
         return embed_plain(tokens, table, flags, flag_table)
+    tokens, flags = tokens.contiguous(), None if flags is None else flags.contiguous()
     return _Embed.apply(tokens, table, flags, flag_table, dtype)  # type: ignore[no-untyped-call]
 
 
@@ -64,6 +65,8 @@ class _Embed(torch.autograd.Function):
         from didlm.kernels import embedding_triton
 
         tokens, flags = ctx.saved_tensors
+        if not any(ctx.needs_input_grad):
+            return None, None, None, None, None
         of_tokens, of_flags = embedding_triton.backward(
             gradient.contiguous(), tokens, flags, *ctx.sizes
         )

@@ -61,21 +61,22 @@ def softmax_gradient_(
         # A program has a row, and a lane 8 of its columns at a time: 16 bytes. The rows at work
         # have to fit the cache together, or the second reading would go to memory: hence so many
         # warps for one row.
-        fast.softmax_gradient[(rows,)](
-            logits,
-            targets.starts,
-            targets.token,
-            targets.weight,
-            targets.pooled,
-            log_prob,
-            cost,
-            vocabulary,
-            padded,
-            gradient=gradient,
-            LANES=min(LANES, fast.next_power_of_2(-(-padded // 8))),
-            TARGETS=32,
-            num_warps=WARPS,
-        )
+        with torch.cuda.device_of(logits):
+            fast.softmax_gradient[(rows,)](
+                logits,
+                targets.starts,
+                targets.token,
+                targets.weight,
+                targets.pooled,
+                log_prob,
+                cost,
+                vocabulary,
+                padded,
+                gradient=gradient,
+                LANES=min(LANES, fast.next_power_of_2(-(-padded // 8))),
+                TARGETS=32,
+                num_warps=WARPS,
+            )
 
 
 def softmax_gradient_plain_(
@@ -133,9 +134,11 @@ def arrange(
     count, pooled = len(row), torch.empty_like(weight)
     starts = torch.empty(rows + 1, dtype=torch.int32, device=row.device)
     grid = (-(-max(count, rows + 1) // 32),)
-    fast.arrange[grid](
-        row, token, weight, starts, pooled, count, rows, count.bit_length(), SIZE=32, OTHERS=64
-    )
+    bits = count.bit_length()
+    with torch.cuda.device_of(row):
+        fast.arrange[grid](
+            row, token, weight, starts, pooled, count, rows, bits, SIZE=32, OTHERS=64
+        )
     return Targets(starts, token, weight, pooled), order
 
 
@@ -150,5 +153,6 @@ def times(values: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
     products = torch.empty_like(values, dtype=dtype)
     if values.numel():
         grid = (-(-values.numel() // 4096),)
-        fast.multiply[grid](values, factor, products, values.numel(), SIZE=4096, num_warps=8)
+        with torch.cuda.device_of(values):
+            fast.multiply[grid](values, factor, products, values.numel(), SIZE=4096, num_warps=8)
     return products

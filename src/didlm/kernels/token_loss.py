@@ -264,20 +264,26 @@ class _WithGradients(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, loss_grad: Tensor) -> tuple[Tensor | None, ...]:
         scale, *gradients = ctx.saved_tensors
-        factor = loss_grad / scale
         if ctx.promised:
             gradients = [x.to(dtype) for x, dtype in zip(gradients, ctx.dtypes, strict=True)]
-        elif factor.is_cuda and factor.dtype == torch.float32 and has_triton():
-            pairs = zip(gradients, ctx.dtypes, strict=True)
-            gradients = [times(gradient, factor, dtype) for gradient, dtype in pairs]
-        # Elsewhere than on the CPU, asking would be waiting.
-        elif factor.device.type != "cpu" or factor != 1:
-            gradients = [gradient * factor for gradient in gradients]
+        else:
+            gradients = _multiplied(gradients, loss_grad / scale, ctx.dtypes)
         hidden_grad, weight_grad = (
             gradient if need else None
             for gradient, need in zip(gradients, ctx.needs_input_grad[:2], strict=True)
         )
         return hidden_grad, weight_grad, None, None, None, None, None
+
+
+def _multiplied(
+    gradients: list[Tensor], factor: Tensor, dtypes: tuple[torch.dtype, ...]
+) -> list[Tensor]:
+    if factor.is_cuda and factor.dtype == torch.float32 and has_triton():
+        return [times(x, factor, dtype) for x, dtype in zip(gradients, dtypes, strict=True)]
+    # Elsewhere than on the CPU, asking would be waiting.
+    if factor.device.type != "cpu" or factor != 1:
+        return [gradient * factor for gradient in gradients]
+    return gradients
 
 
 def _cost(target: Tensor, log_prob: Tensor) -> Tensor:

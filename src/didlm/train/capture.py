@@ -37,28 +37,43 @@ class Captured:
         self._rooms: dict[Shape, Room] = {}
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
         self._warm = False
+        self.captures = 0  # so far
+        self._arrivals = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
 
-    def learn(self, batch: Batch) -> None:
-        """One step."""
+    def forget(self) -> None:
+        """Drop all graphs: weights or moments are elsewhere now."""
+        self._graphs.clear()
+        self._rooms.clear()
+
+    def learn(self, batch: Batch, begin: Callable[[], None] = lambda: None) -> None:
+        """One step.
+
+        Args:
+            batch: on the host.
+            begin: called when the batch is there and the device has only to work.
+        """
         shape = self._shapes.fitting(batch)
         batch = padded(batch, shape)
         if shape not in self._rooms:
-            for other in [x for x in self._rooms if x.outgrown(shape)]:
+            for other in [x for x in self._rooms if x.generation != shape.generation]:
                 del self._rooms[other]
                 self._graphs.pop(other, None)
-            self._rooms[shape] = Room(batch, self._device)
+            self._rooms[shape] = Room(batch, self._device, self._arrivals)
         room = self._rooms[shape]
         room.fill(batch)
         if not self._warm:  # builds kernels, which a capture should not
             self._warm = True
+            begin()
             self._learn(room.batch)
             # What it worked in would stay beside what the graphs work in.
             torch.cuda.empty_cache()
             return
         if shape not in self._graphs:
             self._graphs[shape] = self._capture(room.batch)
+            self.captures += 1
+        begin()
         self._graphs[shape].replay()
 
     def _capture(self, batch: Batch) -> torch.cuda.CUDAGraph:
@@ -78,11 +93,11 @@ class Captured:
 class Room:
     """A batch whose tensors lie end to end on the device, so that one copy fills them all."""
 
-    def __init__(self, batch: Batch, device: torch.device) -> None:
-        """Room for batches of the same shape as this one."""
+    def __init__(self, batch: Batch, device: torch.device, arrivals: torch.cuda.Stream) -> None:
+        """Room for batches of the same shape as this one, which come on a stream of their own."""
         sizes = [_aligned(tensor.nbytes) for tensor in _tensors(batch)]
         self._bytes = torch.empty(sum(sizes), dtype=torch.uint8, device=device)
-        self._arrivals = torch.cuda.Stream(device)
+        self._arrivals = arrivals
         self.batch = _with_tensors(batch, self._views(self._bytes, batch))
 
     def fill(self, batch: Batch) -> None:

@@ -97,7 +97,9 @@ class _Run:
             settings = replace(settings, steps=_affordable_steps(settings, self.prepared, network))
         self.settings = settings
         self.state = State.start(network, settings, world)
-        self.unread: deque[Outcome] = deque()  # of the last steps, which a GPU may be working on
+        self.unread: deque[tuple[int, Outcome]] = (
+            deque()
+        )  # of the last steps, which a GPU may be working on
 
     def go(self) -> Model:
         """From the last checkpoint, or from nothing, to the end."""
@@ -205,42 +207,44 @@ class _Run:
                 # others may be elsewhere, and saving takes them all.
                 if not stopping.wanted or world.size > 1:
                     raise TrainingStopped(self._last_resort("a loader process has died")) from None
-                self._checkpoint(meter)
+                self._checkpoint(reporter, meter)
                 raise Interrupted(self._farewell()) from None
             outcome = take_step(self.state, batch, settings, world, meter.count)
             meter.took(outcome)
-            self.unread.append(outcome)
             step, last = progress.step, progress.step == settings.steps
-            figures = self._catch_up(AHEAD)
-            if step % settings.log_every == 0 or last:
-                figures = self._catch_up() or figures
-                assert figures is not None
-                reporter.step(step, vars(figures) | meter.read())
+            self.unread.append((step, outcome))
+            self._catch_up(reporter, meter, AHEAD)
             if step % settings.validate_every == 0 or last:
                 self._validate(reporter, meter)
             stop, due = world.most(stopping.wanted, clock.due(step))
             if stop and not last:
-                self._checkpoint(meter)
+                self._checkpoint(reporter, meter)
                 if progress.best is None:
                     self._save()
                 raise Interrupted(self._farewell())
             if due or last:
-                self._checkpoint(meter)
+                self._checkpoint(reporter, meter)
                 clock.restart()
         if progress.best is None:
             self._save()
         if world.first:
             prune(self.folder, 1)
 
-    def _catch_up(self, ahead: int = 0) -> Figures | None:
-        """Read the figures of all steps but the last few, and of those that are known."""
-        figures = None
-        while self.unread and (len(self.unread) > ahead or self.unread[0].known):
-            figures = self.unread.popleft().read()
-            self._check_sanity(figures)
-        return figures
+    def _catch_up(self, reporter: Reporter, meter: Meter, ahead: int = 0) -> None:
+        """Read and report the figures of all steps but the last few, and of those that are known.
 
-    def _check_sanity(self, figures: Figures) -> None:
+        Of several processes all read as many: one must not stop while the others go on.
+        """
+        every, last = self.settings.log_every, self.settings.steps
+        alone = self.world.size == 1
+        while self.unread and (len(self.unread) > ahead or (alone and self.unread[0][1].known)):
+            step, outcome = self.unread.popleft()
+            figures = outcome.read()
+            self._check_sanity(step, figures)
+            if step % every == 0 or step == last:
+                reporter.step(step, vars(figures) | meter.read())
+
+    def _check_sanity(self, step: int, figures: Figures) -> None:
         bad, patience = self.state.progress.bad_in_a_row, self.settings.bad_steps
         if self.settings.precision == "fp16":
             patience = max(patience, BAD_STEPS_FP16)
@@ -249,15 +253,14 @@ class _Run:
         if self.state.progress.best is None:
             self._save()
         raise TrainingStopped(
-            f"loss or gradient was not finite {bad} times in a row, the last at step "
-            f"{self.state.progress.step} (loss {figures.loss}, gradient norm "
-            f"{figures.gradient_norm}): the best model so far is in {self.folder}; try a lower "
-            "learning_rate, or another precision"
+            f"loss or gradient was not finite {bad} times in a row, the last at step {step} (loss "
+            f"{figures.loss}, gradient norm {figures.gradient_norm}): the best model so far is in "
+            f"{self.folder}; try a lower learning_rate, or another precision"
         )
 
     def _validate(self, reporter: Reporter, meter: Meter) -> None:
         """Measure the average of the weights; keep it if it is the best so far."""
-        self._catch_up()
+        self._catch_up(reporter, meter)
         progress, prepared = self.state.progress, self.prepared
         model, flops = self._model(), meter.flops()
         if self.world.first:
@@ -293,8 +296,8 @@ class _Run:
             card = model_card(self.settings, self.prepared, None, model.network)
             model.save_pretrained(self.folder, card)
 
-    def _checkpoint(self, meter: Meter) -> None:
-        self._catch_up()
+    def _checkpoint(self, reporter: Reporter, meter: Meter) -> None:
+        self._catch_up(reporter, meter)
         state = self.state
         state.progress.flops = meter.flops()
         save_checkpoint(

@@ -19,12 +19,16 @@ class Meter:
     def __init__(self, loader: Loader, config: ModelConfig, world: World, flops: float) -> None:
         self._loader, self._config, self._world = loader, config, world
         self._flops_before, self._flops = flops, 0.0
+        self._last: torch.cuda.Event | None = None  # when a GPU was done with the last step
         self.restart()
 
     def restart(self) -> None:
-        """Start measuring afresh, as after a validation."""
+        """Start measuring afresh, as after a validation: what has passed since is no waiting."""
+        self._last = None
+        self._clear()
+
+    def _clear(self) -> None:
         self._tokens = 0
-        self._last: torch.cuda.Event | None = None
         # Between two steps of a GPU: when it was done with one, and when it turned to the next.
         self._pauses: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._started, self._waited = time.perf_counter(), self._loader.waited
@@ -59,7 +63,7 @@ class Meter:
             "flops": self.flops(),
             "memory_mib": _memory_mib(self._world.device),
         }
-        self.restart()
+        self._clear()
         return result
 
 

@@ -118,6 +118,7 @@ class State:
 
     def numbers(self) -> dict[str, Any]:
         """Everything else."""
+        self.settle()
         numbers = asdict(self.progress) | {"average_steps": self.average.steps}
         return numbers | {"scaler": self.scaler.state_dict()}
 
@@ -133,6 +134,8 @@ class State:
         self.average.steps = numbers.pop("average_steps")
         self.scaler.load_state_dict(numbers.pop("scaler"))
         self.progress = Progress(**numbers)
+        if self.captured is not None:
+            self.captured.forget()
         if self.update is not None:
             self.update.restart(self.progress.skipped, self.progress.bad_in_a_row)
 

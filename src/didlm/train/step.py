@@ -96,12 +96,12 @@ def take_step(
     if state.update is None:
         return Outcome(_step_and_wait(state, batches, settings, world, count, rate))
     began = torch.cuda.Event(enable_timing=True)
-    began.record()
     state.update.prepare(rate, step)
     if state.captured is not None and len(batches) == 1:
         count(batches[0])
-        state.captured.learn(batches[0])
+        state.captured.learn(batches[0], began.record)
     else:
+        began.record()
         loss = _gradients(state, batches, settings, world, count)
         state.update.apply(loss)
         state.network.zero_grad(set_to_none=True)

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from didlm.kernels.adamw import Constants, Knobs, adamw_
-from didlm.kernels.twins import give_twin
+from didlm.kernels.twins import confirm_twin, give_twin
 from didlm.train.optimiser import MovingAverage
 from didlm.train.settings import Settings
 
+WITH_TWINS = ("_in.weight", "_out.weight", "token_head")  # that are multiplied in 16 bits
 SMALL = 2**16  # numbers of a tensor that is not worth a kernel of its own
 
 
@@ -34,8 +35,11 @@ class Update:
         self._average_of: dict[Tensor, Tensor] = dict(pairs)
         self._twin_of: dict[Tensor, Tensor] = {}
         if next(network.parameters()).is_cuda and settings.precision == "bf16":
-            matrices = [p for p in network.parameters() if p.ndim == 2 and p.requires_grad]
-            self._twin_of = {p: give_twin(p, torch.bfloat16) for p in matrices}
+            self._twin_of = {
+                parameter: give_twin(parameter, torch.bfloat16)
+                for name, parameter in network.named_parameters()
+                if name.endswith(WITH_TWINS) and parameter.requires_grad
+            }
         self._constants = Constants(
             settings.beta_1,
             settings.beta_2,
@@ -55,6 +59,7 @@ class Update:
         """Weights have come from elsewhere, and so many steps been skipped, the last ones too."""
         for parameter, twin in self._twin_of.items():
             twin.copy_(parameter)
+            confirm_twin(parameter)
         self._skipped.fill_(skipped)
         self._bad.fill_(bad)
 
@@ -86,6 +91,8 @@ class Update:
                 self._orthogonal(optimiser, some, knobs)
             else:
                 self._adaptive(optimiser, some, knobs)
+        for parameter in self._twin_of:
+            confirm_twin(parameter)
         self.report.copy_(torch.stack([loss, norm, self._skipped, self._bad]))
 
     def settle(self, taken: int) -> None:

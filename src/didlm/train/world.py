@@ -48,10 +48,10 @@ class World:
         if together and device == "cuda":
             device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
         found = check_device(device)
+        if found.type == "cuda":
+            torch.cuda.set_device(found)  # streams and events are those of the current device
         if together:
             backend = "cpu:gloo,cuda:nccl" if found.type == "cuda" else "gloo"
-            if found.type == "cuda":
-                torch.cuda.set_device(found)
             alone = {"store": HashStore(), "rank": 0, "world_size": 1}
             dist.init_process_group(
                 backend, timeout=PATIENCE, **cast(Any, {} if size > 1 else alone)
