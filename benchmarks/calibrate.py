@@ -3,10 +3,10 @@
     python benchmarks/calibrate.py
 
 Reads results/gpu_train.csv and writes src/didlm/plan/<gpu>.toml: least squares in relative errors
-of the step and of its parts, over the newest captured steps of every case, in which nothing is
-faster than the data sheet allows. What is fitted are seconds per operation, byte and kernel; how
-many of these there are is counted (`didlm.plan.counting`). Then it prints what the plan says beside
-what was measured.
+of the step and of its parts, over the newest captured steps of every case, in which no product is
+faster than the ceiling of the same runs, and no byte than the data sheet allows. What is fitted are
+seconds per operation, byte and kernel; how many of these there are is counted
+(`didlm.plan.counting`). Then it prints what the plan says beside what was measured.
 """
 
 import math
@@ -69,7 +69,8 @@ def fit(gpu: str, rows: list[Recorded], eager: list[Recorded]) -> Calibration:
     if gpu not in SHEETS:
         raise ValueError(f"add the data sheet of {gpu} to SHEETS in {__file__}")
     memory, tflops, bandwidth = SHEETS[gpu]
-    least = [1 / tflops if term in OF_PRODUCTS else 1 / bandwidth for term in TERMS]
+    ceiling = max(float(row["ceiling_tflops"]) for row in rows)
+    least = [1 / ceiling if term in OF_PRODUCTS else 1 / bandwidth for term in TERMS]
     least[TERMS.index("kernels")] = 0.0
     costs = at_least(np.array(equations) * scale[:, None], scale, np.array(least))
     rates = dict(zip(TERMS, [1 / cost if cost > 0 else np.inf for cost in costs], strict=True))

@@ -35,7 +35,7 @@ def training_steps(captured: bool = True) -> list[Recorded]:
     Whether the GPU waits is only measured now and then: the last answer of each case counts.
     """
     rows = [row for row in read("gpu_train") if row["compiled"] == "False"]
-    rows = [row for row in rows if (row.get("captured") == "True") == captured]
+    rows = [row for row in rows if row.get("captured") == str(captured)]
     waiting = {
         _key(row, CASE): {"waiting": row["waiting"]} for row in rows if row.get("waiting", "")
     }

@@ -180,7 +180,8 @@ def _notes(plans: list[Plan], gpu: Calibration, link: float | None) -> list[str]
             "batch, --accumulate, or --checkpointing."
         )
     notes.append(
-        f"Memory: counted, at its worst ({plans[0].memory.moment}); torch keeps more in reserve."
+        f"Memory: counted, at its worst ({plans[0].memory.moment}); off by at most "
+        f"{fitted['worst_memory']} % there, and torch keeps more in reserve."
     )
     if case.gpus > 1:
         speed = f"{link:g} GB/s" if link else f"{assumed_link(case.gpus):g} GB/s, an ASSUMPTION"
@@ -205,7 +206,9 @@ def _notes(plans: list[Plan], gpu: Calibration, link: float | None) -> list[str]
 
 
 def _fits(plan: Plan, gpu: Calibration) -> bool:
-    return plan.memory.total / GIB < (gpu.memory_gib or 0.0)
+    """With as much to spare as the count may be off."""
+    spare = 1 + gpu.fitted["worst_memory"] / 100
+    return spare * plan.memory.total / GIB < (gpu.memory_gib or 0.0)
 
 
 def duration(seconds: float) -> str:

@@ -14,10 +14,10 @@ from didlm.kernels.token_loss import LOGITS
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
 from didlm.plan.case import Case, Load, expected_load
+from didlm.train.update import SMALL, WITH_TWINS
 
 PARTS = ("products", "attention", "passes", "head", "optimiser")
 MUON_STEPS = 5
-SMALL = 2**16  # numbers of a tensor that is updated together with others
 TILE = 64  # rows of a tile of attention: the last of each sequence is not full
 KERNELS_OF_ENDS = 60  # embeddings, rates, losses: roughly
 
@@ -29,7 +29,7 @@ class Weights:
     """How many numbers a network has."""
 
     all: int
-    matrices: int  # of these, in matrices, which have twins in 16 bits
+    twins: int  # of these, in matrices that have twins in 16 bits
     inner: int  # of these, in the matrices inside, which Muon takes
     tables: int  # in the tables over the vocabulary
     block: int  # in one block
@@ -50,7 +50,7 @@ def weights_of(config: ModelConfig) -> Weights:
     ]
     return Weights(
         all=sum(p.numel() for _, p in named),
-        matrices=sum(p.numel() for _, p in named if p.ndim == 2),
+        twins=sum(p.numel() for name, p in named if name.endswith(WITH_TWINS)),
         inner=sum(p.numel() for p in inner),
         tables=network.token_embedding.weight.numel() + network.token_head.numel(),
         block=sum(p.numel() for p in network.blocks[0].parameters()),

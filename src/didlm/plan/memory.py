@@ -41,7 +41,7 @@ def memory_of(case: Case) -> Memory:
     config, load, weights = case.config, expected_load(case), weights_of(case.config)
     numbers, rows, width = weights.all, load.rows, config.width
     muon = 4.0 * weights.inner if case.optimiser == "muon" else 0.0  # one moment instead of two
-    stays = 8.0 * numbers + 2.0 * weights.matrices
+    stays = 8.0 * numbers + 2.0 * weights.twins
     moments = 8.0 * numbers - muon
     # Gradients that are averaged are copied into buckets, which stay.
     buckets = 4.0 * numbers if case.gpus > 1 else 0.0
