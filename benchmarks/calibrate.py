@@ -22,10 +22,10 @@ from didlm.plan.case import Case
 from didlm.plan.counting import PARTS, kernels_of, work_of
 from didlm.plan.memory import GIB
 from didlm.plan.planning import plan_of
+from gpu import MEAN
 from recorded import Recorded, number, training_steps
 
 PACKAGE = Path(__file__).parents[1] / "src/didlm/plan"
-MEAN = 213.0  # tokens of a text of variable length, in benchmarks/gpu_train.py
 TERMS = [field.name for field in fields(Rates)]
 UNITS = np.array([1e6 if term == "kernels" else 1e12 for term in TERMS])
 # Which parts of the work a column times, and how much it counts against the others.

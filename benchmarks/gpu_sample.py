@@ -20,7 +20,6 @@ import gc
 import shlex
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,10 +36,10 @@ from didlm.model.config import Heads, preset
 from didlm.model.transformer import Network
 from didlm.pretrained import Model, load
 from didlm.schedule import uniform_grid
+from gpu import DEVICE, MEAN, SHAPE, ceilings
 from recording import record
 
-DEVICE = torch.device("cuda")
-MEAN, DISPERSION = 213.0, 1 / 5 - 1 / 213  # of lengths of a gamma distribution of shape 5
+DISPERSION = 1 / SHAPE - 1 / MEAN
 BOS = 0
 
 
@@ -80,7 +79,8 @@ class Row:
     calls: float  # of these, with a call of the network
     longest_passes: int  # of the text that took most
     mean_length: float
-    peak_gib: float
+    peak_gib: float  # allocated
+    reserved_gib: float  # from the device
     ceiling_tflops: float  # of bf16 products of 8,192 x 8,192
     copy_tb: float  # per second, read and written
 
@@ -200,6 +200,7 @@ def measure(case: Case, repeats: int, ceiling: float, copy: float) -> Row:
         longest_passes=max(text.passes for text in texts),
         mean_length=float(np.mean([len(text.tokens) for _, w in runs for text in w.finished])),
         peak_gib=peak,
+        reserved_gib=torch.cuda.max_memory_reserved() / 2**30,
         ceiling_tflops=ceiling,
         copy_tb=copy,
     )
@@ -315,32 +316,6 @@ def _common(one: list[int], other: list[int]) -> int:
         if left != right:
             return place
     return min(len(one), len(other))
-
-
-def ceilings() -> tuple[float, float]:
-    """TFLOP/s of bf16 products, and TB/s of copies, on this GPU in this run."""
-    left, right = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
-    product = timed(lambda: left @ right, 20)
-    source = torch.randn(2**28, device=DEVICE)
-    target = torch.empty_like(source)
-    copied = timed(lambda: target.copy_(source), 20)
-    return 2 * 8192**3 / product / 1e9, 2 * source.nbytes / copied / 1e9
-
-
-def timed(function: Callable[[], object], repeats: int) -> float:
-    """The median time in milliseconds, after a warm-up."""
-    for _ in range(4):
-        function()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in "ab")
-        torch.cuda.synchronize()
-        start.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return float(np.median(times))
 
 
 if __name__ == "__main__":

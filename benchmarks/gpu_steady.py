@@ -24,7 +24,8 @@ from didlm.train.settings import Settings
 from didlm.train.state import State
 from didlm.train.step import take_step
 from didlm.train.world import World
-from gpu_train import DEVICE, Case, texts, the_method
+from gpu import DEVICE
+from gpu_train import Case, texts, the_method
 from recording import record
 
 EVERY = 100
@@ -46,7 +47,8 @@ class Row:
     loss: float
     allocated_gib: float  # now
     reserved_gib: float
-    graphs: int
+    graphs: int  # in use
+    captures: int  # so far
 
 
 def main() -> None:
@@ -114,6 +116,7 @@ def steady(case: Case, steps: int, workers: int, optimiser: str) -> Iterator[Row
                     allocated_gib=torch.cuda.memory_allocated() / 2**30,
                     reserved_gib=torch.cuda.memory_reserved() / 2**30,
                     graphs=len(state.captured._graphs) if state.captured else 0,
+                    captures=state.captured.captures if state.captured else 0,
                 )
             before = now
 

@@ -29,6 +29,7 @@ from didlm.data.loader import Loader, budget_for
 from didlm.data.padding import Shapes, padded
 from didlm.data.tokenizer import Tokenizer
 from didlm.kernels.rotary_attention import rotary_angles, rotary_attention
+from didlm.kernels.slots import Slots
 from didlm.kernels.token_loss import token_loss
 from didlm.methods.did import DID, FixedDID
 from didlm.methods.method import Method
@@ -41,10 +42,9 @@ from didlm.train.settings import Settings
 from didlm.train.state import State, autocast
 from didlm.train.step import take_step
 from didlm.train.world import World
+from gpu import DEVICE, MEAN, SHAPE, ceilings, replayed
 from recording import record
 
-DEVICE = torch.device("cuda")
-MEAN = 213  # tokens of a story
 STEPS = 8  # different batches
 ROUNDS = 5  # in which they are learnt from
 
@@ -256,11 +256,18 @@ def parts(state: State, batch: Batch, settings: Settings, sequences: int) -> dic
     position = torch.arange(batch.x_t.rows, device=DEVICE)
     rotation = rotary_angles(position - batch.x_t.offsets[:-1][batch.x_t.sequence], size)
     shape = batch.x_t.rows, 3, config.heads, size
+    slots = Slots(batch.x_t.offsets, batch.x_t.rows)
     qkv = torch.randn(shape, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
 
     def attention() -> None:
         mixed = rotary_attention(
-            qkv + 0, rotation, batch.x_t.offsets, batch.longest, config.causal, overwrite=True
+            qkv + 0,
+            rotation,
+            batch.x_t.offsets,
+            batch.longest,
+            config.causal,
+            overwrite=True,
+            slots=slots,
         )
         mixed.backward(torch.ones_like(mixed))
 
@@ -278,8 +285,9 @@ def parts(state: State, batch: Batch, settings: Settings, sequences: int) -> dic
                 config.vocabulary,
                 1 / 64,
                 is_sorted=True,
+                promised=True,
             )
-        loss.backward()
+        (loss / 64).backward()
 
     def around() -> None:  # what `attention` does besides
         (qkv + 0).backward(torch.ones_like(qkv))
@@ -296,16 +304,6 @@ def parts(state: State, batch: Batch, settings: Settings, sequences: int) -> dic
     return found
 
 
-def replayed(function: Callable[[], None]) -> float:
-    """The median time of a captured graph in milliseconds."""
-    function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return timed(graph.replay, 10)
-
-
 def _sum(batches: list[Batch], size: Callable[[Batch], int]) -> int:
     return sum(size(batch) for batch in batches)
 
@@ -316,7 +314,9 @@ def texts(case: Case) -> Corpus:
     share = np.cumsum(1 / np.arange(1, case.vocabulary))
     lengths = np.full(STEPS * case.batch, case.context)
     if case.what == "variable":
-        lengths = np.clip(rng.gamma(5, MEAN / 5, STEPS * case.batch), 10, case.context).astype(int)
+        lengths = np.clip(
+            rng.gamma(SHAPE, MEAN / SHAPE, STEPS * case.batch), 10, case.context
+        ).astype(int)
     documents = Corpus.of(
         [1 + np.searchsorted(share, share[-1] * rng.random(length)) for length in lengths]
     )
@@ -333,32 +333,6 @@ def the_method(case: Case) -> Method:
     if case.method == "radd":
         return RADD(0, case.vocabulary, 0, case.context, padded=case.what == "variable")
     return find_method(case.method).build(Tokenizer.train_bpe(["a", "b"], 257))
-
-
-def ceilings() -> tuple[float, float]:
-    """TFLOP/s of bf16 products, and TB/s of copies, on this GPU in this run."""
-    left, right = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in "ab")
-    product = timed(lambda: left @ right, 20)
-    source = torch.randn(2**28, device=DEVICE)
-    target = torch.empty_like(source)
-    copied = timed(lambda: target.copy_(source), 20)
-    return 2 * 8192**3 / product / 1e9, 2 * source.nbytes / copied / 1e9
-
-
-def timed(function: Callable[[], object], repeats: int) -> float:
-    """The median time in milliseconds, after a warm-up."""
-    for _ in range(4):
-        function()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in "ab")
-        torch.cuda.synchronize()
-        start.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return float(np.median(times))
 
 
 if __name__ == "__main__":

@@ -68,13 +68,15 @@ def record(name: str, rows: Sequence[Any], command: str, packages: Sequence[str]
             before = list(csv.DictReader(file))
         # Earlier rows may lack columns, or have some that are measured no more.
         columns = [*dict.fromkeys([*before[0], *columns])] if before else columns
-    with path.open("w", newline="") as file:
+    beside = path.with_suffix(".csv.new")
+    with beside.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         writer.writerows(before)
         for row in rows:
             values = {k: f"{v:.3f}" if isinstance(v, float) else v for k, v in asdict(row).items()}
             writer.writerow(where | values)
+    beside.replace(path)
     print(f"recorded in {path}")
 
 

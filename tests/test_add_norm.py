@@ -1,15 +1,12 @@
 """Adding, normalising and modulating in one pass, against the same step by step."""
 
 import itertools
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
 
 from didlm.kernels.add_norm import Branch, Layout, Modulation, add_norm, add_norm_plain
+from interpreter import needs_triton, run_as_main
 
 LENGTHS = [[5, 1, 0, 17, 40], [0, 3], [130]]
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -133,10 +130,9 @@ def test_weights_of_16_bits() -> None:
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 def interpret() -> None:

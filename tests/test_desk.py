@@ -1,13 +1,9 @@
 """Texts do not depend on where they lie while they are written, nor on whether that is recorded."""
 
 import gc
-import os
-import subprocess
-import sys
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -30,6 +26,7 @@ from didlm.model.config import Heads, ModelConfig
 from didlm.model.transformer import Network
 from didlm.packed import pack
 from didlm.schedule import uniform_grid
+from interpreter import needs_triton, run_as_main
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 LONGEST = 40
@@ -290,10 +287,9 @@ def check_draws(device: str) -> None:
         assert torch.equal(found, uniforms.uniforms_plain(*arguments))
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernel_of_draws_is_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 @pytest.mark.gpu

@@ -1,14 +1,10 @@
 """Embeddings of tokens and flags in one pass, against torch's."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 
 from didlm.kernels.embedding import embed, embed_plain
+from interpreter import needs_triton, run_as_main
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -63,10 +59,9 @@ def test_a_token_that_does_not_exist_harms_nothing() -> None:
     assert of_tokens.isfinite().all()
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 if __name__ == "__main__":

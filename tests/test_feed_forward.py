@@ -1,14 +1,10 @@
 """The feed-forward layer that keeps half as much, against ordinary autograd."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 
 from didlm.kernels.feed_forward import feed_forward, feed_forward_plain
+from interpreter import needs_triton, run_as_main
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -53,10 +49,9 @@ def test_only_the_gradients_that_are_needed() -> None:
         assert not feed_forward(rows.detach(), inward, outward, "gelu").requires_grad
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 def interpret() -> None:

@@ -1,8 +1,6 @@
 import itertools
-import os
 import subprocess
 import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from didlm.kernels.rotary_attention import (
     rotary_attention_plain,
 )
 from didlm.kernels.slots import Slots
+from interpreter import needs_triton, run_as_main
 
 LENGTHS = [
     [40, 1, 0, 17, 64, 0, 70],  # the short, the empty, whole tiles and parts of one
@@ -82,10 +81,9 @@ def test_triton_is_not_needed_to_import_it() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 def interpret() -> None:

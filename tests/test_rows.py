@@ -1,14 +1,10 @@
 """Rows of a table and their gradients, against torch's indexing."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 
 from didlm.kernels.rows import add_rows_, with_rows
+from interpreter import needs_triton, run_as_main
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -36,10 +32,9 @@ def test_gradients_are_those_of_indexing(device, used) -> None:
         torch.testing.assert_close(one, right)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernel_is_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 if __name__ == "__main__":

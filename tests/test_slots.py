@@ -1,16 +1,12 @@
 """Slots of a packed batch: every row is in one, and the tables say whose they are."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from didlm.kernels.slots import Slots, table_plain
+from interpreter import needs_triton, run_as_main
 
 LENGTHS = [[5, 1, 0, 17, 40], [0, 3], [130], [0, 0, 5], [1] * 40, [8, 16, 8]]
 
@@ -44,10 +40,9 @@ def test_the_kernel_is_right() -> None:
     check("cuda")
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernel_is_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,6 @@
 
 import copy
 import math
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -16,6 +12,7 @@ from didlm.model.transformer import Network
 from didlm.train.optimiser import MovingAverage, make_optimisers
 from didlm.train.settings import Settings
 from didlm.train.update import Update
+from interpreter import needs_triton, run_as_main
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CONSTANTS = Constants(0.9, 0.95, 1e-8, 0.1, 0.99)
@@ -115,10 +112,9 @@ def test_the_kernel_is_right() -> None:
     compare(adamw_, "cuda")
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
+@needs_triton
 def test_the_kernel_is_right_in_the_interpreter_of_triton() -> None:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, __file__], check=True, env=environment)
+    run_as_main(__file__)
 
 
 if __name__ == "__main__":
