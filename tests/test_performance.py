@@ -61,7 +61,11 @@ def test_goals_are_met_or_not(tables) -> None:
     )
     assert "| 1 % | 0.2 % |  | yes |" in lines[3]
     assert "| 12 ms | 13.5 ms, 4.5 GiB | 10.0 | **no** |" in lines[4]
-    assert "| 10 s |  | 0.8 s | 0.70 s | 14.3 | yes |" in lines[5]
+    assert "| DID faster than our RADD, fixed length |  |  | 1.8 x | 2.1 x |  | yes |" in lines[5]
+    assert "| 50 % |" in lines[6]
+    assert lines[-1].startswith("| sampling 32 x 1,024 tokens, 64 steps | 10 s, 62 GiB |")
+    assert "| 0.8 s, 4 GiB | 0.70 s," in lines[-1]
+    assert "| 14.3 | yes |" in lines[-1]
     heavy = tables.goals([TRAINED | {"peak_gib": "12.5"}], [])
     assert "**no**" in heavy.splitlines()[2]
 
