@@ -27,10 +27,11 @@ import numpy as np
 import torch
 
 from didlm.generate.draft import append, begin, insert, replace_marks
-from didlm.generate.driver import Plan, Writer, write
+from didlm.generate.driver import Writer, write
 from didlm.generate.marks import with_marks
 from didlm.generate.samplers import SAMPLERS, one_by_one
 from didlm.generate.scorer import scorer_of
+from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.model.config import Heads, preset
 from didlm.model.transformer import Network

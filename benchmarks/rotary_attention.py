@@ -26,7 +26,7 @@ from didlm.kernels.slots import Slots
 from recording import record
 
 if TYPE_CHECKING:
-    from didlm.kernels.rotary_attention_triton import Tiling
+    from didlm.kernels.rotary_tiles_triton import Tiling
 
 SEQUENCES, WIDTH = 64, 768
 CALLS, REPEATS = 10, 7  # calls in one graph of kernels, and how often it runs
@@ -142,24 +142,26 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 def sweep(batch: Batch) -> None:
     """Print the times of all tilings of each kernel, the fastest first."""
+    from didlm.kernels import rotary_attention_backward_triton as backward
     from didlm.kernels import rotary_attention_triton as kernels
+    from didlm.kernels.rotary_tiles_triton import TILINGS
 
     qkv, grad, rotation, offsets = batch.qkv, batch.grad, batch.rotation, batch.offsets
     gradient, slots = torch.empty_like(qkv), Slots(offsets, len(qkv))
     kernels.rotate_(qkv, *rotation)
-    usual = kernels.TILINGS[qkv.shape[-1]]
+    usual = TILINGS[qkv.shape[-1]]
     mixed, log_sums = kernels.attended(qkv, slots, False, usual.forward)
     rest = qkv, rotation, slots
-    deltas = kernels.fill_queries(gradient, grad, *rest, mixed, log_sums, False, usual.queries)
+    deltas = backward.fill_queries(gradient, grad, *rest, mixed, log_sums, False, usual.queries)
 
     def forward(tiling: Tiling) -> None:
         kernels.attended(qkv, slots, False, tiling)
 
     def queries(tiling: Tiling) -> None:
-        kernels.fill_queries(gradient, grad, *rest, mixed, log_sums, False, tiling)
+        backward.fill_queries(gradient, grad, *rest, mixed, log_sums, False, tiling)
 
     def keys(tiling: Tiling) -> None:
-        kernels.fill_keys(gradient, grad, *rest, deltas, log_sums, False, tiling)
+        backward.fill_keys(gradient, grad, *rest, deltas, log_sums, False, tiling)
 
     alone = milliseconds(lambda: kernels.rotate_(qkv, *rotation))
     print(f"{len(qkv):,} rows, {qkv.shape[-1]} channels; rotation {alone:.4f} ms")
@@ -181,7 +183,7 @@ def sweep(batch: Batch) -> None:
 
 def tilings(kernel: str) -> list[Tiling]:
     """Those that could be fast: many programs side by side, or few that read little."""
-    from didlm.kernels.rotary_attention_triton import Tiling
+    from didlm.kernels.rotary_tiles_triton import Tiling
 
     found = [
         Tiling(held, step, warps, stages)

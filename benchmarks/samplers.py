@@ -13,9 +13,10 @@ import torch
 
 from didlm.generate.corrector import corrected
 from didlm.generate.draft import begin
-from didlm.generate.driver import Plan, Writer, write
+from didlm.generate.driver import Writer, write
 from didlm.generate.samplers import Sampler, adaptive, jump_chain, tau_leaping
 from didlm.generate.scorer import Scorer
+from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.laboratory import ExactDiffusion, State
 from didlm.laboratory.scorer import ExactScorer, OneSymbolScorer

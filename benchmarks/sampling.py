@@ -34,9 +34,10 @@ from rich.table import Table
 from torch import Tensor
 
 from didlm.generate.draft import Draft, begin
-from didlm.generate.driver import Plan, Writer, write
+from didlm.generate.driver import Writer, write
 from didlm.generate.samplers import Sampler, adaptive, tau_leaping
 from didlm.generate.scorer import NetworkScorer
+from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.model.config import preset
 from didlm.model.transformer import Network

@@ -15,11 +15,12 @@ from didlm.generate import desk, uniforms
 from didlm.generate.corrector import corrected
 from didlm.generate.desk import PLACES, PlainDesk, RoomyDesk, rounded_rows
 from didlm.generate.draft import begin, replace_marks
-from didlm.generate.driver import Plan, Writer, write
+from didlm.generate.driver import Writer, write
 from didlm.generate.limits import earliest, first, largest
 from didlm.generate.marks import with_marks
 from didlm.generate.samplers import adaptive, counted, jump_chain, one_by_one, tau_leaping
 from didlm.generate.scorer import NetworkScorer, scorer_of
+from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.generate.tokens import TokenControls, _edge_by_halving, _nucleus_edge
 from didlm.model.config import Heads, ModelConfig

@@ -17,7 +17,7 @@ from didlm.data.corpus import Corpus
 from didlm.data.loader import budget_for
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.bound import likelihood_bound
-from didlm.generate import driver
+from didlm.generate import driver, stages
 from didlm.generate.results import Frame
 from didlm.generate.scorer import NetworkScorer
 from didlm.generate.stopwatch import Stopwatch
@@ -852,7 +852,7 @@ def test_the_vocabulary_head_runs_once_for_every_token_that_comes(
 def test_logits_are_made_in_pieces_that_change_nothing(free, monkeypatch) -> None:
     expected = texts(free.generate(num_samples=8, steps=4, seed=14, min_length=10))
     rows = named_rows(monkeypatch)
-    monkeypatch.setattr(driver, "LOGITS_AT_A_TIME", 1)
+    monkeypatch.setattr(stages, "LOGITS_AT_A_TIME", 1)
     assert texts(free.generate(num_samples=8, steps=4, seed=14, min_length=10)) == expected
     assert max(rows) == 1
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from didlm.generate import uniforms
 from didlm.generate.corrector import corrected
 from didlm.generate.draft import begin
-from didlm.generate.driver import Plan, Writer, write
+from didlm.generate.driver import Writer, write
 from didlm.generate.limits import Limits, clamp_fired, earliest, within
 from didlm.generate.samplers import (
     CAUTION,
@@ -25,6 +25,7 @@ from didlm.generate.samplers import (
     tau_leaping,
 )
 from didlm.generate.scorer import Answer
+from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.generate.tokens import TokenControls, draw_tokens
 from didlm.laboratory import ExactDiffusion

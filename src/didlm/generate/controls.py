@@ -11,8 +11,8 @@ import torch
 from didlm._inputs import IntArray, whole_number
 from didlm.data.tokenizer import Tokenizer
 from didlm.generate.corrector import corrected
-from didlm.generate.driver import Plan
 from didlm.generate.samplers import CAUTION
+from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, check_known
 from didlm.generate.tokens import TokenControls
 from didlm.methods.method import Method

@@ -3,15 +3,12 @@
 Every sequence has a time, a place on the grid and a count of passes of its own, so texts of
 different progress share a batch. Where the grid rises, tokens are deleted (see `corrector`).
 
-A pass has four stages, each a function from one `State` to the next. Between the second and the
-third, which know how many gaps fire, is the only question that is asked of the device; on a GPU the
-stages are recorded and repeated (see `desk`), so they must not ask anything themselves then.
+A pass has four stages (see `stages`). Between the second and the third, which know how many gaps
+fire, is the only question that is asked of the device.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,39 +16,14 @@ from torch import Tensor
 
 from didlm.generate import uniforms
 from didlm.generate.desk import Desk, PlainDesk, roomy_desk
-from didlm.generate.draft import Draft, Edit, insert
-from didlm.generate.limits import Limits, check_limits, count_by, largest, limits_of, within
+from didlm.generate.draft import Draft
+from didlm.generate.limits import check_limits
 from didlm.generate.results import Frame
-from didlm.generate.samplers import CAUTION, Moment, Sampler
-from didlm.generate.scorer import Answer, NetworkScorer, Scorer
+from didlm.generate.scorer import NetworkScorer, Scorer
+from didlm.generate.stages import Plan, Report, Stages
 from didlm.generate.state import State
 from didlm.generate.stopwatch import Stopwatch
 from didlm.generate.template import NO_LIMIT
-from didlm.generate.tokens import TokenControls, draw_tokens
-from didlm.packed import Packed
-
-LOGITS_AT_A_TIME = 2**22  # no more than this are ever held,
-LOGITS_ON_GPU = 2**25  # nor than this on a GPU
-
-Number = TypeVar("Number", int, Tensor)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a batch is to be written."""
-
-    sampler: Sampler
-    grid: Sequence[float]  # times from 1 to 0; where they rise, tokens are deleted
-    edit: Edit = insert  # what is done with the tokens
-    caution: float = CAUTION  # of adaptive steps
-    tokens: TokenControls = field(default_factory=TokenControls)
-    position_temperature: float = 1.0
-    length: int | None = None  # to which rates are normalised; a model of fixed length needs it
-    shortest: int = 0  # no text ends with fewer tokens, given ones included
-    longest: int = 1024  # and none has more
-    forbidden: Tensor | None = None  # [V] tokens that are never inserted
-    without_space: Tensor | None = None  # [V] tokens that do not begin with a space
-    end: int | None = None  # a token after which nothing comes
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +35,6 @@ class Finished:
     born: np.ndarray
     passes: int
     calls: int  # of the model
-
-
-class Report(NamedTuple, Generic[Number]):
-    """What the host must know of a pass, in one answer of the device."""
-
-    rows: Number  # of all texts
-    fires: Number  # gaps that get a token
-    broken: Number  # whether limits are
-    bad: Number  # whether the model's answers were no numbers
-    ending: Number  # texts that may be at the end of the grid after this pass
-    idle_rows: Number  # rows of those that were there before
 
 
 class Writer:
@@ -99,10 +60,10 @@ class Writer:
         self.in_head = Stopwatch(device)  # and to name tokens
         self.finished: list[Finished] = []
         self.unfinished = len(draft.x_t)
-        self._rises = any(later > time for time, later in pairwise(plan.grid))
+        self._stages = Stages(scorer, plan, device)
         self._reads = True  # whether there is anything new to read
         self._seen = Report(0, 0, 0, 0, 0, 0)  # in the last pass
-        self.desk = self._lay_out(_begun(scorer, draft, plan, seed, first))
+        self.desk = self._stages.desk = self._lay_out(_begun(scorer, draft, plan, seed, first))
 
     @property
     def draft(self) -> Draft:
@@ -123,19 +84,19 @@ class Writer:
     def step(self) -> None:
         """One pass of all texts."""
         with self.in_network.running():
-            self.desk.do(self._read, int(self._reads))
-        self.desk.do(self._choose)
+            self.desk.do(self._stages.read, int(self._reads))
+        self.desk.do(self._stages.choose)
         seen = Report(*self.desk.report())
         if seen.broken and not seen.bad:
-            self.desk.do(self._obey)
+            self.desk.do(self._stages.obey)
             seen = Report(*self.desk.report())
         _check_numbers(seen.bad)
         rows = self.desk.make_room(seen.rows + seen.fires)
         if seen.fires:
             with self.in_head.running():
-                self.desk.do(self._name, self.desk.rounded(seen.fires), everywhere=True)
-        self.desk.do(self._write, rows if seen.fires else 0)
-        self._reads = seen.fires > 0 or self.scorer.timed or self._rises
+                self.desk.do(self._stages.name, self.desk.rounded(seen.fires), everywhere=True)
+        self.desk.do(self._stages.write, rows if seen.fires else 0)
+        self._reads = seen.fires > 0 or self.scorer.timed or self._stages.rises
         self._seen = seen
 
     def retire(self) -> None:
@@ -191,212 +152,8 @@ class Writer:
         # Where there is no limit there are marks, and no text grows.
         longest = plan.longest if plan.longest < NO_LIMIT else int(texts.lengths.max())
         same = replace(plan, grid=(), forbidden=None, without_space=None)
-        stages = same, self._gaps_at_a_time, self._rises
+        stages = same, self._stages.gaps_at_a_time, self._stages.rises
         return roomy_desk(state, len(texts) * (longest + 1), scorer.network, stages)
-
-    # The stages. What they are told beside the state is what a recording depends on.
-
-    def _read(self, state: State, reads: int) -> State:
-        """Ask the model about the texts that are due; the others keep their answers."""
-        idle = state.place == len(state.grid) - 1
-        state = replace(state, idle=idle, passes=state.passes + ~idle)
-        if self._rises:
-            state = self._delete_where_time_rises(state)
-        if not reads:
-            return state
-        x_t = state.draft.x_t
-        due = self._limits(state).receptive & ~idle
-        if not self.scorer.timed:
-            due = due & state.stale
-        if not self.desk.records and not bool(due.any()):
-            return state
-        rows, answer = self._ask(state, due)
-        stop = (
-            state.stopped if answer.stop is None else torch.where(due, answer.stop, state.stopped)
-        )
-        return replace(
-            state,
-            draft=state.draft.answered(rows, answer),
-            calls=state.calls + due,
-            stale=state.stale & ~due,
-            stopped=stop,
-            rows_read=state.rows_read + (x_t.offsets.diff() * due).sum(),
-            bad=state.bad | ~(answer.log_rate < torch.inf).all(),
-        )
-
-    def _ask(self, state: State, due: Tensor) -> tuple[Tensor | None, Answer]:
-        """The rows that are asked about, None for all, and the answer."""
-        x_t, rows = state.draft.x_t, due[state.draft.x_t.sequence]
-        if self.desk.records:  # it is quicker to ask about all than to find out who is due
-            # With time, who is not due gets no token any more, whatever the answer.
-            return None if self.scorer.timed else rows, self.scorer.read(x_t, state.time)
-        recall = state.draft.recall(rows)
-        if bool(due.all()):
-            return None, self.scorer.read(x_t, state.time, recall)
-        answer = self.scorer.read(x_t.select(due), state.time[due], recall)
-        if answer.stop is not None:
-            stop = torch.zeros_like(due).masked_scatter_(due, answer.stop)
-            answer = replace(answer, stop=stop)
-        return rows, answer
-
-    def _choose(self, state: State, _: int) -> State:
-        """Let the sampler say which gaps fire, and what time it is afterwards."""
-        x_t, limits = state.draft.x_t, self._limits(state)
-        low, high, missing = self._expected(x_t, limits)
-        complete = state.idle | (state.stopped & ~limits.unmet)
-        moment = Moment(
-            rate=limits.bend(self._rates(state, complete), low, high),
-            uniform=_uniforms(state, uniforms.FIRE),
-            sequence=limits.sequence,
-            offsets=x_t.offsets,
-            time=state.time,
-            target=_target(state),
-            missing=missing,
-            dispersion=self.scorer.dispersion(x_t),
-            flips=lambda count, chance: self._flips(state, count, chance),
-            caution=self.plan.caution,
-        )
-        fires, until = self.plan.sampler(moment)
-        broken = limits.broken(fires, (until <= 0) & ~state.idle)
-        state = replace(state, until=until, arrival=moment.arrival)
-        return self._chosen(state, fires, broken)
-
-    def _obey(self, state: State, _: int) -> State:
-        """Let other gaps fire where limits would be broken; where lengths are free that is rare."""
-        closing = (state.until <= 0) & ~state.idle
-        fires = self._limits(state).obey(state.fires, state.arrival, closing)
-        return self._chosen(state, fires, torch.zeros_like(state.bad))
-
-    def _chosen(self, state: State, fires: Tensor, broken: Tensor) -> State:
-        number, end = torch.arange(len(fires), device=fires.device), len(fires)
-        place = torch.where(fires, fires.cumsum(0) - 1, end)
-        # The last row takes the places that are left; where there is room, it is no text's.
-        rows = number.new_full((end + 1,), end - 1).scatter_(0, place, number)[:-1]
-        x_t, present = state.draft.x_t, state.number >= 0
-        report = Report(
-            rows=self.desk.end(x_t),
-            fires=fires.sum(),
-            broken=broken.long(),
-            bad=state.bad.long(),
-            ending=((state.until <= state.grid[-1]) & present).sum(),
-            idle_rows=(x_t.offsets.diff() * (state.idle & present)).sum(),
-        )
-        return replace(
-            state,
-            fires=fires,
-            rows=rows,
-            draws=_uniforms(state, uniforms.TOKEN, rows),
-            drawn=number,
-            report=torch.stack(report),
-        )
-
-    def _name(self, state: State, gaps: int) -> State:
-        """A token for each gap that fires; the vocabulary head runs on these alone."""
-        rows, draws = state.rows[:gaps], state.draws[:gaps]
-        size = self._gaps_at_a_time
-        drawn, highest = [], []
-        for some, uniform in zip(rows.split(size), draws.split(size), strict=True):
-            logits = self.scorer.logits(state.draft.features[some])
-            highest.append(logits.amax(-1))
-            logits.index_fill_(-1, state.forbidden, -torch.inf)
-            if self.plan.end is not None:
-                x_t = state.draft.x_t
-                short = (x_t.lengths < self.plan.shortest)[x_t.sequence[some]]
-                logits[:, self.plan.end].masked_fill_(short, -torch.inf)
-            if state.without_space is not None:
-                spaced = state.draft.spaced[some, None]
-                logits.masked_fill_(spaced & state.without_space, -torch.inf)
-            drawn.append(draw_tokens(logits, uniform, self.plan.tokens))
-        # What is drawn from no numbers must not lead anywhere until that is noticed.
-        tokens = torch.cat(drawn).clamp(max=self.scorer.outputs - 1)
-        fires = torch.arange(gaps, device=rows.device) < state.report[1]
-        return replace(
-            state,
-            drawn=torch.cat([tokens, state.drawn[gaps:]]),
-            bad=state.bad | (~(torch.cat(highest) < torch.inf) & fires).any(),
-        )
-
-    def _write(self, state: State, rows: int) -> State:
-        """Put the tokens where they belong, if there are any, and move on in time."""
-        target = _target(state)
-        if rows:
-            fires, sequence = state.fires, state.draft.x_t.sequence
-            tokens = state.drawn[(fires.cumsum(0) - 1).clamp(min=0)]
-            draft = self.plan.edit(state.draft, fires, tokens, state.passes[sequence], rows)
-            if self.plan.end is not None:
-                draft = draft.ended(self.plan.end)
-            stale = state.stale | (count_by(sequence, fires, state.place) > 0)
-            state = self.desk.tidy(replace(state, draft=draft, stale=stale))
-        waits = state.idle | ((state.until <= 0) & self._lacks_something(state))
-        time = torch.where(waits, state.time, state.until)
-        return replace(state, time=time, place=state.place + ((time <= target) & ~state.idle))
-
-    def _delete_where_time_rises(self, state: State) -> State:
-        """Carry texts forward to a later time, where fewer tokens survive (Eq. corrector)."""
-        draft, target = state.draft, _target(state)
-        rises = (target > state.time) & ~state.idle
-        chance = torch.where(rises, (target - state.time) / (1 - state.time), 0)
-        draws = _uniforms(state, uniforms.DELETE)
-        # The first token after a `spaced` gap holds a space that is given.
-        held = torch.nn.functional.pad(draft.spaced[:-1], (1, 0))
-        gone = (draws < chance[draft.x_t.sequence]) & draft.free & ~held
-        stale = state.stale | (count_by(draft.x_t.sequence, gone, state.place) > 0)
-        rows = draft.x_t.rows if self.desk.records else draft.x_t.rows - int(gone.sum())
-        state = replace(
-            state,
-            draft=draft.without(gone, rows),
-            stale=stale,
-            time=torch.where(rises, target, state.time),
-            place=state.place + rises,
-        )
-        return self.desk.tidy(state)
-
-    # What the stages need to know.
-
-    def _limits(self, state: State) -> Limits:
-        return limits_of(state.draft, self.plan.shortest, self.plan.longest)
-
-    def _rates(self, state: State, complete: Tensor) -> Tensor:
-        """How many tokens the model expects in each gap [T]: none in closed or complete ones."""
-        sequence = state.draft.x_t.sequence
-        closed = ~state.draft.x_t.open | complete[sequence]
-        log_rate = state.draft.log_rate.double().masked_fill(closed, -torch.inf)
-        most = largest(log_rate, state.draft.x_t.offsets)
-        most = most.masked_fill(most == -torch.inf, 0)
-        relative = log_rate - most[sequence]
-        rate = relative.exp()
-        if self.plan.position_temperature != 1:  # other places, at the same pace
-            total = torch.zeros_like(state.time).index_add_(0, sequence, rate)
-            # No open gap is left without any rate: a blank that must be filled may need it.
-            bent = (relative / self.plan.position_temperature).clamp(min=-600).exp()
-            rate = torch.where(closed, 0, bent)
-            rate = within(rate, sequence, total, total)
-        return rate if self.scorer.normalised else rate * most.exp()[sequence]
-
-    def _expected(self, x_t: Packed, limits: Limits) -> tuple[Tensor, Tensor, Tensor]:
-        """Least and most tokens that may be expected to be missing [S], and how many are."""
-        if self.plan.length is None:
-            unknown = torch.full_like(limits.room, torch.inf, dtype=torch.float64)
-            return torch.minimum(limits.shortfall, limits.room), limits.room, unknown
-        missing = (self.plan.length - x_t.lengths).clamp(min=0)  # Eq. normalisation
-        return missing, missing, missing.double()
-
-    def _flips(self, state: State, count: Tensor, chance: Tensor) -> Tensor:
-        """How many of `count` missing tokens come, each with the same chance [S]."""
-        each = torch.arange(self.plan.length or 0, device=count.device)
-        draws = uniforms.uniforms(state.key[:, None], state.passes[:, None], uniforms.COUNT, each)
-        return ((draws < chance[:, None]) & (each < count[:, None])).sum(-1)
-
-    def _lacks_something(self, state: State) -> Tensor:
-        """Whether a text [S] cannot end yet: something must still come, and something does."""
-        if not self.plan.shortest and not state.draft.bounded:
-            return torch.zeros_like(state.stale)
-        return self._limits(state).unmet & state.stale
-
-    @property
-    def _gaps_at_a_time(self) -> int:
-        on_gpu = self.in_head.device.type == "cuda"
-        return max(1, (LOGITS_ON_GPU if on_gpu else LOGITS_AT_A_TIME) // self.scorer.outputs)
 
 
 def _begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> State:
@@ -442,19 +199,6 @@ def _begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> S
         forbidden=forbidden.nonzero().squeeze(-1),
         without_space=without_space,
     )
-
-
-def _target(state: State) -> Tensor:
-    """The next time on the grid [S]."""
-    return state.grid[(state.place + 1).clamp(max=len(state.grid) - 1)]
-
-
-def _uniforms(state: State, purpose: int, rows: Tensor | None = None) -> Tensor:
-    """A draw for each of the rows, or for all, told apart by their places in their texts."""
-    sequence, position = state.draft.x_t.sequence, state.draft.position
-    if rows is not None:
-        sequence, position = sequence[rows], position[rows]
-    return uniforms.uniforms(state.key[sequence], state.passes[sequence], purpose, position)
 
 
 def _check_numbers(bad: int) -> None:

@@ -45,7 +45,7 @@ class State:
     # Of the batch:
     rows_read: Tensor  # [] by the model, in all its calls
     bad: Tensor  # [] whether an answer of the model was no number
-    report: Tensor  # what the host asks for, see `driver.Report`
+    report: Tensor  # what the host asks for, see `stages.Report`
     # What stays as it is:
     grid: Tensor  # [N] times from 1 to 0; where they rise, tokens are deleted
     forbidden: Tensor  # ids that never come

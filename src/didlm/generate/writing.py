@@ -9,9 +9,10 @@ import torch
 from didlm.data.tokenizer import Tokenizer
 from didlm.generate.controls import Controls
 from didlm.generate.draft import begin
-from didlm.generate.driver import Plan, Writer, write
+from didlm.generate.driver import Writer, write
 from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import Scorer
+from didlm.generate.stages import Plan
 from didlm.generate.stopwatch import Stopwatch
 from didlm.generate.template import Parts, Start, is_kept, with_forced
 from didlm.generate.template import start as begin_with

@@ -100,10 +100,10 @@ class _RotaryAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, mixed_grad: Tensor) -> tuple[Tensor | None, ...]:
-        from didlm.kernels import rotary_attention_triton
+        from didlm.kernels import rotary_attention_backward_triton
 
         qkv, cosine, sine, mixed, log_sums = ctx.saved_tensors
-        gradient = rotary_attention_triton.backward(
+        gradient = rotary_attention_backward_triton.backward(
             mixed_grad.contiguous(), qkv, cosine, sine, ctx.slots, mixed, log_sums, ctx.causal
         )
         return gradient, None, None, None, None
