@@ -32,13 +32,14 @@ from didlm.generate.marks import with_marks
 from didlm.generate.samplers import SAMPLERS, one_by_one
 from didlm.generate.scorer import scorer_of
 from didlm.generate.stages import Plan
-from didlm.generate.template import NO_LIMIT, Start
+from didlm.generate.template import NO_LIMIT
 from didlm.model.config import Heads, preset
 from didlm.model.transformer import Network
 from didlm.pretrained import Model, load
 from didlm.schedule import uniform_grid
 from gpu import DEVICE, MEAN, SHAPE, ceilings
 from recording import record
+from sampling import empty_start
 
 DISPERSION = 1 / SHAPE - 1 / MEAN
 BOS = 0
@@ -252,21 +253,6 @@ def the_heads(case: Case) -> Heads:
     if case.method == "ar":
         return Heads(rates=False, timed=False, flags=False, causal=True)
     return Heads()
-
-
-def empty_start() -> Start:
-    """One blank and nothing else."""
-    none = np.empty(0, dtype=np.int64)
-    return Start(
-        tokens=none,
-        given=none,
-        blank=np.array([0]),
-        least=np.array([0]),
-        most=np.array([NO_LIMIT]),
-        spaced=np.array([False]),
-        pieces=(None,),
-        exact=True,
-    )
 
 
 def repeated(folder: str, texts: int = 32, steps: int = 64) -> list[Equal]:

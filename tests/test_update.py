@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from didlm.kernels.adamw import Constants, Knobs, adamw_, adamw_plain_
+from didlm.kernels.adamw import Constants, Knobs, Learnt, adamw_, adamw_plain_
 from didlm.model.config import preset
 from didlm.model.transformer import Network
 from didlm.train.optimiser import MovingAverage, make_optimisers
@@ -86,7 +86,7 @@ def test_bad_steps_in_a_row_are_counted() -> None:
 def tensors(device: str) -> list[torch.Tensor]:
     torch.manual_seed(0)
     values = [torch.randn(3000, device=device) for _ in range(5)]
-    values[3].abs_()
+    values[3].abs_()  # the second moment
     return values
 
 
@@ -96,11 +96,10 @@ def knobs(device: str, take: float) -> Knobs:
 
 def compare(step, device: str) -> None:
     for take in (1.0, 0.0):
-        one, other = tensors(device), tensors(device)
-        twin = one[0].half()
-        step(*one, twin, knobs(device, take), CONSTANTS)
-        right = [x.double() for x in other]
-        adamw_plain_(*right, None, knobs(device, take), CONSTANTS)
+        (gradient, *one), (_, *other) = tensors(device), tensors(device)
+        twin, right = one[0].half(), [x.double() for x in other]
+        step(Learnt(*one, twin), gradient, knobs(device, take), CONSTANTS)
+        adamw_plain_(Learnt(*right), gradient.double(), knobs(device, take), CONSTANTS)
         assert torch.equal(twin, one[0].half())
         for found, expected in zip(one, right, strict=True):
             assert (found - expected).norm() <= 1e-6 * expected.norm()

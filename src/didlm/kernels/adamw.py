@@ -38,39 +38,33 @@ class Knobs:
         return ((1 + self.step) / (10 + self.step)).clamp(max=decay)
 
 
-def adamw_(
-    parameter: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    average: Tensor,
-    twin: Tensor | None,
-    knobs: Knobs,
-    constants: Constants,
-) -> None:
-    """Change a parameter, its moments, its moving average and its 16-bit twin in place."""
-    dense = all(x.is_contiguous() for x in (parameter, first, second, average))
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """A parameter and all that changes with it."""
+
+    parameter: Tensor
+    first: Tensor  # moment of its gradient
+    second: Tensor
+    average: Tensor  # the moving one
+    twin: Tensor | None = None  # in 16 bits
+
+
+def adamw_(learnt: Learnt, gradient: Tensor, knobs: Knobs, constants: Constants) -> None:
+    """Change a parameter, its moments, its moving average and its twin in place."""
+    parameter = learnt.parameter
+    tensors = parameter, learnt.first, learnt.second, learnt.average
+    dense = all(tensor.is_contiguous() for tensor in tensors)
     if dense and parameter.dtype == torch.float32 and runs_triton(parameter):
         from didlm.kernels import adamw_triton
 
-        adamw_triton.step(
-            parameter, gradient.contiguous(), first, second, average, twin, knobs, constants
-        )
+        adamw_triton.step(learnt, gradient.contiguous(), knobs, constants)
     else:
-        adamw_plain_(parameter, gradient, first, second, average, twin, knobs, constants)
+        adamw_plain_(learnt, gradient, knobs, constants)
 
 
-def adamw_plain_(
-    parameter: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    average: Tensor,
-    twin: Tensor | None,
-    knobs: Knobs,
-    constants: Constants,
-) -> None:
+def adamw_plain_(learnt: Learnt, gradient: Tensor, knobs: Knobs, constants: Constants) -> None:
     """The same, operation by operation."""
+    parameter, first, second = learnt.parameter, learnt.first, learnt.second
     gradient = gradient.to(parameter.dtype) * knobs.factor
     new_first = first.lerp(gradient, 1 - constants.beta_1)
     new_second = constants.beta_2 * second + (1 - constants.beta_2) * gradient.square()
@@ -83,7 +77,7 @@ def adamw_plain_(
     take = knobs.take > 0
     for old, other in ((parameter, new), (first, new_first), (second, new_second)):
         old.copy_(torch.where(take, other, old))
-    keep = knobs.keep(constants.average).to(average.dtype)
+    average, keep = learnt.average, knobs.keep(constants.average).to(learnt.average.dtype)
     average.copy_(torch.where(take, average + (1 - keep) * (parameter - average), average))
-    if twin is not None:
-        twin.copy_(parameter)
+    if learnt.twin is not None:
+        learnt.twin.copy_(parameter)

@@ -7,30 +7,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from didlm.kernels.adamw import Constants, Knobs
+from didlm.kernels.adamw import Constants, Knobs, Learnt
 
 SIZE, WARPS = 1024, 4  # numbers that a program has, and warps
 
 
-def step(
-    parameter: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    average: Tensor,
-    twin: Tensor | None,
-    knobs: Knobs,
-    constants: Constants,
-) -> None:
+def step(learnt: Learnt, gradient: Tensor, knobs: Knobs, constants: Constants) -> None:
     """Everything in place."""
-    count = parameter.numel()
-    with torch.cuda.device_of(parameter):
+    count = learnt.parameter.numel()
+    with torch.cuda.device_of(learnt.parameter):
         _adamw[(triton.cdiv(count, SIZE),)](
-            parameter, gradient, first, second, average, twin,
+            learnt.parameter, gradient, learnt.first, learnt.second, learnt.average, learnt.twin,
             knobs.learning_rate, knobs.factor, knobs.step, knobs.take, count,
             constants.beta_1, constants.beta_2, math.log(constants.beta_1 or 1e-300),
             math.log(constants.beta_2 or 1e-300), constants.epsilon, constants.weight_decay,
-            constants.average, SIZE, twin is not None, num_warps=WARPS,
+            constants.average, SIZE, learnt.twin is not None, num_warps=WARPS,
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from didlm.kernels.adamw import Constants, Knobs, adamw_
+from didlm.kernels.adamw import Constants, Knobs, Learnt, adamw_
 from didlm.kernels.twins import confirm_twin, give_twin
 from didlm.train.optimiser import MovingAverage
 from didlm.train.settings import Settings
@@ -113,10 +113,15 @@ class Update:
             if id(parameter) in known:
                 continue
             state = optimiser.state[parameter]
-            moments = state["exp_avg"], state["exp_avg_sq"]
-            others = self._average_of[parameter], self._twin_of.get(parameter)
+            learnt = Learnt(
+                parameter,
+                state["exp_avg"],
+                state["exp_avg_sq"],
+                self._average_of[parameter],
+                self._twin_of.get(parameter),
+            )
             assert parameter.grad is not None
-            adamw_(parameter, parameter.grad, *moments, *others, knobs, self._constants)
+            adamw_(learnt, parameter.grad, knobs, self._constants)
 
     def _adaptive_together(
         self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], knobs: Knobs
