@@ -10,7 +10,7 @@ import pytest
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="no Triton")
 
 
-def run_as_main(file: str) -> None:
-    """Run a test file as a program in which kernels are interpreted; it must end well."""
+def runs_as_main(file: str) -> bool:
+    """Whether a test file, run as a program in which kernels are interpreted, ends well."""
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, file], check=True, env=environment)
+    return subprocess.run([sys.executable, file], check=False, env=environment).returncode == 0

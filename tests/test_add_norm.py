@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from didlm.kernels.add_norm import Branch, Layout, Modulation, add_norm, add_norm_plain
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 LENGTHS = [[5, 1, 0, 17, 40], [0, 3], [130]]
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -132,7 +132,7 @@ def test_weights_of_16_bits() -> None:
 
 @needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 def interpret() -> None:

@@ -27,7 +27,7 @@ from didlm.model.config import Heads, ModelConfig
 from didlm.model.transformer import Network
 from didlm.packed import pack
 from didlm.schedule import uniform_grid
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 LONGEST = 40
@@ -290,7 +290,7 @@ def check_draws(device: str) -> None:
 
 @needs_triton
 def test_the_kernel_of_draws_is_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 @pytest.mark.gpu

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from didlm.kernels.embedding import embed, embed_plain
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -61,7 +61,7 @@ def test_a_token_that_does_not_exist_harms_nothing() -> None:
 
 @needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 if __name__ == "__main__":

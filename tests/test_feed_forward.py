@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from didlm.kernels.feed_forward import feed_forward, feed_forward_plain
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -51,7 +51,7 @@ def test_only_the_gradients_that_are_needed() -> None:
 
 @needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 def interpret() -> None:

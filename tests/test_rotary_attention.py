@@ -12,7 +12,7 @@ from didlm.kernels.rotary_attention import (
     rotary_attention_plain,
 )
 from didlm.kernels.slots import Slots
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 LENGTHS = [
     [40, 1, 0, 17, 64, 0, 70],  # the short, the empty, whole tiles and parts of one
@@ -83,7 +83,7 @@ def test_triton_is_not_needed_to_import_it() -> None:
 
 @needs_triton
 def test_the_kernels_are_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 def interpret() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from didlm.kernels.rows import add_rows_, with_rows
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -34,7 +34,7 @@ def test_gradients_are_those_of_indexing(device, used) -> None:
 
 @needs_triton
 def test_the_kernel_is_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 if __name__ == "__main__":

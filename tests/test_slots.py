@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from didlm.kernels.slots import Slots, table_plain
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 LENGTHS = [[5, 1, 0, 17, 40], [0, 3], [130], [0, 0, 5], [1] * 40, [8, 16, 8]]
 
@@ -42,7 +42,7 @@ def test_the_kernel_is_right() -> None:
 
 @needs_triton
 def test_the_kernel_is_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from didlm.model.transformer import Network
 from didlm.train.optimiser import MovingAverage, make_optimisers
 from didlm.train.settings import Settings
 from didlm.train.update import Update
-from interpreter import needs_triton, run_as_main
+from interpreter import needs_triton, runs_as_main
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CONSTANTS = Constants(0.9, 0.95, 1e-8, 0.1, 0.99)
@@ -113,7 +113,7 @@ def test_the_kernel_is_right() -> None:
 
 @needs_triton
 def test_the_kernel_is_right_in_the_interpreter_of_triton() -> None:
-    run_as_main(__file__)
+    assert runs_as_main(__file__)
 
 
 if __name__ == "__main__":

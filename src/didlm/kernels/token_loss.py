@@ -26,9 +26,8 @@ from didlm.kernels.twins import in_16_bits
 # 206 MB and the two gradients 180 MB: less than 450 MB in all, and matrix products of a good size.
 CHUNK = 1024
 # With the kernel there are only logits in 16 bits. Larger chunks are faster, since each one passes
-# over the whole gradient of the head; a chunk's logits take about this many bytes at most, which is
-# little beside what else a batch of so many rows needs.
-LOGITS = 1200 * 2**20
+# over the whole gradient of the head; a chunk's logits take about this many bytes at most.
+LOGITS = 400 * 2**20
 
 
 def token_loss(

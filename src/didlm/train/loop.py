@@ -97,9 +97,8 @@ class _Run:
             settings = replace(settings, steps=_affordable_steps(settings, self.prepared, network))
         self.settings = settings
         self.state = State.start(network, settings, world)
-        self.unread: deque[tuple[int, Outcome]] = (
-            deque()
-        )  # of the last steps, which a GPU may be working on
+        # The last steps, by their numbers, which a GPU may still be working on.
+        self.unread: deque[tuple[int, Outcome]] = deque()
 
     def go(self) -> Model:
         """From the last checkpoint, or from nothing, to the end."""

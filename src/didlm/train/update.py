@@ -105,12 +105,11 @@ class Update:
     def _adaptive(
         self, optimiser: torch.optim.Optimizer, parameters: list[Tensor], knobs: Knobs
     ) -> None:
-        small = [p for p in parameters if p.is_cuda and p.numel() <= SMALL]
+        small = [p for p in parameters if _is_small(p)]
         if small:
             self._adaptive_together(optimiser, small, knobs)
-        known = {id(p) for p in small}
         for parameter in parameters:
-            if id(parameter) in known:
+            if _is_small(parameter):
                 continue
             state = optimiser.state[parameter]
             learnt = Learnt(
@@ -198,6 +197,10 @@ def orthogonal(
             x, torch.baddbmm(products, products, products, beta=b, alpha=c), x, beta=a
         )
     return (x.transpose(1, 2) if tall else x).to(matrices.dtype)
+
+
+def _is_small(parameter: Tensor) -> bool:
+    return parameter.is_cuda and parameter.numel() <= SMALL
 
 
 def _parameters(optimiser: torch.optim.Optimizer) -> list[Tensor]:
