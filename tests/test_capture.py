@@ -66,12 +66,13 @@ def test_graphs_learn_what_steps_do(name, optimiser) -> None:
     np.testing.assert_allclose(captured, plain, rtol=5e-3)
     assert captured[-1] < captured[0]
     assert all(math.isfinite(loss) for loss in captured)
-    one, two = (
+    start, one, two = (
         torch.cat([p.detach().flatten() for p in each.network.parameters()])
-        for each in (state, other)
+        for each in (begun(name, **changes)[0], state, other)
     )
     # AdamW divides by the size of gradients: where those are rounding errors, so are its steps.
-    assert (one - two).norm() <= 0.01 * two.norm()
+    # A step more or less would be one in 14.
+    assert (one - two).norm() <= 0.05 * (two - start).norm()
 
 
 def test_dropout_differs_from_step_to_step() -> None:

@@ -48,7 +48,7 @@ class World:
         if together and device == "cuda":
             device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
         found = check_device(device)
-        if found.type == "cuda":
+        if found.type == "cuda" and found.index is not None:
             torch.cuda.set_device(found)  # streams and events are those of the current device
         if together:
             backend = "cpu:gloo,cuda:nccl" if found.type == "cuda" else "gloo"
