@@ -46,7 +46,7 @@ from gpu import DEVICE, MEAN, SHAPE, ceilings, replayed
 from recording import record
 
 STEPS = 8  # different batches
-ROUNDS = 5  # in which they are learnt from
+ROUNDS = 3  # in which they are learnt from
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,9 @@ def measure(
     )
     world = World(0, 1, DEVICE)
     torch.manual_seed(0)
-    state = State.start(Network(config).to(DEVICE), settings, world)
+    with DEVICE:
+        network = Network(config)
+    state = State.start(network, settings, world)
     loader = iter(Loader(corpus, method, budget_for(corpus, case.batch), case.batch, 0))
     next(loader)  # compiles the alignment
     started = time.perf_counter()

@@ -148,14 +148,14 @@ def sweep(batch: Batch) -> None:
 
     qkv, grad, rotation, offsets = batch.qkv, batch.grad, batch.rotation, batch.offsets
     gradient, slots = torch.empty_like(qkv), Slots(offsets, len(qkv))
-    kernels.rotate_(qkv, *rotation)
+    kernels.rotate_keys_(qkv, *rotation)
     usual = TILINGS[qkv.shape[-1]]
-    mixed, log_sums = kernels.attended(qkv, slots, False, usual.forward)
+    mixed, log_sums = kernels.attended(qkv, *rotation, slots, False, usual.forward)
     rest = qkv, rotation, slots
     deltas = backward.fill_queries(gradient, grad, *rest, mixed, log_sums, False, usual.queries)
 
     def forward(tiling: Tiling) -> None:
-        kernels.attended(qkv, slots, False, tiling)
+        kernels.attended(qkv, *rotation, slots, False, tiling)
 
     def queries(tiling: Tiling) -> None:
         backward.fill_queries(gradient, grad, *rest, mixed, log_sums, False, tiling)
@@ -163,8 +163,8 @@ def sweep(batch: Batch) -> None:
     def keys(tiling: Tiling) -> None:
         backward.fill_keys(gradient, grad, *rest, deltas, log_sums, False, tiling)
 
-    alone = milliseconds(lambda: kernels.rotate_(qkv, *rotation))
-    print(f"{len(qkv):,} rows, {qkv.shape[-1]} channels; rotation {alone:.4f} ms")
+    alone = milliseconds(lambda: kernels.rotate_keys_(qkv, *rotation))
+    print(f"{len(qkv):,} rows, {qkv.shape[-1]} channels; rotation of keys {alone:.4f} ms")
     for name, kernel, products in (
         ("forward", forward, 2),
         ("queries", queries, 3),

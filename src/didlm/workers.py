@@ -3,21 +3,33 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_all_start_methods, get_context, parent_process
+from multiprocessing.context import BaseContext
 from typing import Any
 
 
 def start_workers(
-    count: int, initialise: Callable[..., None], *arguments: Any
+    count: int, initialise: Callable[..., None], *arguments: Any, imports: Sequence[str] = ()
 ) -> ProcessPoolExecutor:
     """A pool of processes, each of which calls `initialise` once, with these arguments.
 
-    A forked process may not use CUDA or the threads of its parent; these are spawned, and start
-    clean.
+    A forked process may not use CUDA or the threads of its parent. These are forks of a process
+    that starts clean and imports the modules they need, once for all of them: that is most of what
+    starting them takes.
+
+    Args:
+        count: of processes.
+        initialise: what each calls first.
+        arguments: what it is called with.
+        imports: modules that they need besides; of the first pool of a program.
     """
-    return ProcessPoolExecutor(count, get_context("spawn"), _start, (initialise, arguments))
+    context: BaseContext = get_context("spawn")
+    if "forkserver" in get_all_start_methods():  # all but Windows
+        context = get_context("forkserver")
+        context.set_forkserver_preload([initialise.__module__, *imports])
+    return ProcessPoolExecutor(count, context, _start, (initialise, arguments))
 
 
 def _start(initialise: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -148,7 +148,8 @@ class Loader:
         )
 
     def _made_by_workers(self, orders: Iterator[Order]) -> Iterator[Examples]:
-        pool = start_workers(self._workers, _start_worker, self._maker)
+        methods = [type(self._maker.method).__module__]
+        pool = start_workers(self._workers, _start_worker, self._maker, imports=methods)
         waiting = deque(
             pool.submit(_make, next(orders)) for _ in range(CHUNKS_AHEAD * self._workers)
         )

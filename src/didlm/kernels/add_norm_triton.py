@@ -72,7 +72,9 @@ def backward(
     count = slots.count(share) if timed else triton.cdiv(rows, share)
     table = slots.table(share) if timed else None
     hidden_grad = torch.empty_like(summed)
-    branch_grad = torch.empty_like(normed_grad) if has_branch else None
+    # Without a gate the branch has the gradient of the sum, and need not get a copy of its own.
+    apart = has_branch and (gate is not None or summed.dtype != normed_grad.dtype)
+    branch_grad = torch.empty_like(normed_grad) if apart else None
     # Of products with the normed rows, of gradients, of products with the branch.
     kinds = 1 + (scale is not None) + (gate is not None)
     sums = torch.empty(count, kinds, width, dtype=torch.float32, device=summed.device)
@@ -82,9 +84,11 @@ def backward(
                 summed_grad, normed_grad, summed, mean, inverse, branch, gate, weight, scale,
                 table, slots.offsets, hidden_grad, branch_grad, sums, _stride(gate),
                 _stride(scale), rows, width, triton.next_power_of_2(width), share, ahead, kinds,
-                summed_grad is not None, has_branch, gate is not None, scale is not None, centred,
+                summed_grad is not None, apart, gate is not None, scale is not None, centred,
                 num_warps=1 if width <= 1024 else 4,  # sums within a warp wait for no other
             )  # fmt: skip
+        if has_branch and not apart:
+            branch_grad = hidden_grad
         if not timed:
             weight_grad = (sums.new_ones(count) @ sums.view(count, width)).to(weight.dtype)
             return hidden_grad, branch_grad, None, weight_grad, None, None

@@ -1,9 +1,9 @@
 """The Triton kernels of `rotary_attention`: imported only where they run.
 
-Queries and keys are rotated once, where they stand, by a kernel of their own, and kept so for the
-backward pass: rotated where they are used, every key would be rotated by every tile of queries, and
-neither could be copied straight to where the tensor cores read. The other kernels then give every
-tile of one head of one sequence a program, which goes through the other rows of the sequence.
+Keys are rotated once, where they stand, by a kernel of their own: rotated where they are used, each
+would be rotated by every tile of queries, and could not be copied straight to where the tensor
+cores read. The other kernel gives every tile of one head of one sequence a program, which rotates
+its queries, puts them back for the backward pass, and goes through the rows of the sequence.
 
 The scores are kept in units of log 2, for exp2: the factor log2(e) / sqrt(C) is part of the rotated
 queries, and log-sum-exps are to base 2.
@@ -25,7 +25,6 @@ from didlm.kernels.rotary_tiles_triton import (
     numbers_of,
     steps,
     store_tile,
-    tile_of,
 )
 from didlm.kernels.slots import Slots
 from didlm.kernels.slots_triton import placed
@@ -46,24 +45,28 @@ def forward(
         slots: of the batch.
         causal: whether a row sees only the rows before it and itself.
     """
-    rotate_(qkv, cosine, sine)
-    return attended(qkv, slots, causal, TILINGS[qkv.shape[-1]].forward)
+    rotate_keys_(qkv, cosine, sine)
+    return attended(qkv, cosine, sine, slots, causal, TILINGS[qkv.shape[-1]].forward)
 
 
-def rotate_(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
-    """Rotate queries and keys where they stand; the queries also become log2(e) / sqrt(C) times."""
+def rotate_keys_(qkv: Tensor, cosine: Tensor, sine: Tensor) -> None:
+    """Rotate the keys where they stand."""
     rows, _, heads, channels = qkv.shape
     if rows:
-        grid = triton.cdiv(rows, ROTATED_ROWS), triton.cdiv(2 * heads, ROTATED_HEADS)
-        scale = LOG2_E / math.sqrt(channels)
+        grid = triton.cdiv(rows, ROTATED_ROWS), triton.cdiv(heads, ROTATED_HEADS)
         with torch.cuda.device_of(qkv):
-            _rotate[grid](
-                qkv, cosine, sine, scale, rows, heads, channels, ROTATED_ROWS, ROTATED_HEADS
+            _rotate_keys[grid](
+                qkv, cosine, sine, rows, heads, channels, ROTATED_ROWS, ROTATED_HEADS
             )
 
 
-def attended(qkv: Tensor, slots: Slots, causal: bool, tiling: Tiling) -> tuple[Tensor, Tensor]:
-    """The mixtures [T, H, C], and the log-sum-exps of the scores where `numbers_of` says."""
+def attended(
+    qkv: Tensor, cosine: Tensor, sine: Tensor, slots: Slots, causal: bool, tiling: Tiling
+) -> tuple[Tensor, Tensor]:
+    """The mixtures [T, H, C], and the log-sum-exps of the scores where `numbers_of` says.
+
+    Rotates the queries where they stand; they also become log2(e) / sqrt(C) times themselves.
+    """
     rows, _, heads, channels = qkv.shape
     mixed = qkv.new_empty(rows, heads, channels)
     aligned = heads, slots.count(4), 4
@@ -71,38 +74,59 @@ def attended(qkv: Tensor, slots: Slots, causal: bool, tiling: Tiling) -> tuple[T
     if rows:
         launch(
             _forward, tiling, qkv, slots, causal,
-            qkv, steps(qkv, tiling), mixed, log_sums,
+            qkv, cosine, sine, LOG2_E / math.sqrt(channels), steps(qkv, tiling), mixed, log_sums,
         )  # fmt: skip
     return mixed, log_sums
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _rotate(
+def _rotate_keys(
     qkv,
     cosine,
     sine,
-    scale,
     rows,
     HEADS: tl.constexpr,
     CHANNELS: tl.constexpr,
     ROWS: tl.constexpr,
     TOGETHER: tl.constexpr,
 ):
-    """Queries and keys are alike, 2 H heads side by side; only the queries are scaled."""
+    """Some rows of some heads."""
     HALF: tl.constexpr = CHANNELS // 2
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None, None]
     head = tl.program_id(1) * TOGETHER + tl.arange(0, TOGETHER)[None, :, None]
     channel = tl.arange(0, HALF)[None, None, :]
     cosines = tl.load(cosine + row * HALF + channel, mask=row < rows, other=0.0)
     sines = tl.load(sine + row * HALF + channel, mask=row < rows, other=0.0)
-    inside = (row < rows) & (head < 2 * HEADS)
-    source = qkv + row * (3 * HEADS * CHANNELS) + head * CHANNELS + channel
+    inside = (row < rows) & (head < HEADS)
+    source = qkv + row * (3 * HEADS * CHANNELS) + (HEADS + head) * CHANNELS + channel
     one = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     two = tl.load(source + HALF, mask=inside, other=0.0).to(tl.float32)
-    factor = tl.where(head < HEADS, scale, 1.0)
     kind = qkv.dtype.element_ty
-    tl.store(source, ((one * cosines - two * sines) * factor).to(kind), mask=inside)
-    tl.store(source + HALF, ((one * sines + two * cosines) * factor).to(kind), mask=inside)
+    tl.store(source, (one * cosines - two * sines).to(kind), mask=inside)
+    tl.store(source + HALF, (one * sines + two * cosines).to(kind), mask=inside)
+
+
+@triton.jit
+def _rotated_queries(
+    base, cosine, sine, scale, row, place, length, STRIDE: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """The queries [Q, C] of a tile, which are rotated where they stand."""
+    HALF: tl.constexpr = CHANNELS // 2
+    channel = tl.arange(0, HALF)[None, :]
+    angle = (row + place[:, None]) * HALF + channel
+    there = place[:, None] < length
+    cosines = tl.load(cosine + angle, mask=there, other=0.0) * scale
+    sines = tl.load(sine + angle, mask=there, other=0.0) * scale
+    source = base + place[:, None] * STRIDE + channel
+    one = tl.load(source, mask=there, other=0.0).to(tl.float32)
+    two = tl.load(source + HALF, mask=there, other=0.0).to(tl.float32)
+    kind = base.dtype.element_ty
+    first = (one * cosines - two * sines).to(kind)
+    second = (one * sines + two * cosines).to(kind)
+    tl.store(source, first, mask=there)
+    tl.store(source + HALF, second, mask=there)
+    side_by_side = tl.permute(tl.join(first, second), [0, 2, 1])  # [Q, 2, C / 2]
+    return tl.reshape(side_by_side, [place.shape[0], CHANNELS])
 
 
 @triton.jit
@@ -146,6 +170,9 @@ def _attend(
 @triton.jit(do_not_specialize=["rows", "sequences"])
 def _forward(
     qkv,
+    cosine,
+    sine,
+    scale,
     others,
     mixed,
     log_sums,
@@ -168,7 +195,10 @@ def _forward(
     row = begin.to(tl.int64)
     column = head * CHANNELS
     place = start + tl.arange(0, HELD)
-    query = tile_of(qkv + row * 3 * WIDTH + column, place, length, 3 * WIDTH, CHANNELS)
+    query = _rotated_queries(
+        qkv + row * 3 * WIDTH + column, cosine, sine, scale, row, place, length,
+        3 * WIDTH, CHANNELS,
+    )  # fmt: skip
 
     total = tl.zeros([HELD], tl.float32)
     largest = tl.full([HELD], -float("inf"), tl.float32)
