@@ -46,11 +46,13 @@ def main() -> None:
     """Measure and record, or plot."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"])
+    parser.add_argument("--optimisers", nargs="*", default=OPTIMISERS)
+    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()
     if options.device:
-        for optimiser in OPTIMISERS:
-            for seed in SEEDS:
+        for optimiser in options.optimisers:
+            for seed in options.seeds:
                 rows = curve(options.device, optimiser, seed)
                 record("gpu_curve", rows, shlex.join(["python", *sys.argv]), ["torch"])
     if options.plot:

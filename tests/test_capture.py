@@ -63,7 +63,7 @@ def test_graphs_learn_what_steps_do(name, optimiser) -> None:
     assert state.captured._graphs
     other, plain = learnt(name, **changes, capture=False)
     assert other.captured is None
-    np.testing.assert_allclose(captured, plain, rtol=5e-3)
+    np.testing.assert_allclose(captured, plain, rtol=2e-3)
     assert captured[-1] < captured[0]
     assert all(math.isfinite(loss) for loss in captured)
     start, one, two = (
@@ -71,8 +71,7 @@ def test_graphs_learn_what_steps_do(name, optimiser) -> None:
         for each in (begun(name, **changes)[0], state, other)
     )
     # AdamW divides by the size of gradients: where those are rounding errors, so are its steps.
-    # A step more or less would be one in 14.
-    assert (one - two).norm() <= 0.05 * (two - start).norm()
+    assert (one - two).norm() <= 0.2 * (two - start).norm()
 
 
 def test_dropout_differs_from_step_to_step() -> None:

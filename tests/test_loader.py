@@ -7,10 +7,11 @@ import torch
 
 from didlm.data.batch import Batch, Budget, fill, make_batch
 from didlm.data.corpus import Corpus, Documents
-from didlm.data.loader import Loader, Share, budget_for
+from didlm.data.loader import Loader, Share, _start_worker, budget_for
 from didlm.given import given_prefix, random_given
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
+from didlm.workers import start_workers
 
 RNG = np.random.default_rng(0)
 CORPUS = Corpus.of([RNG.integers(0, 9, n) for n in RNG.integers(0, 40, 57)])
@@ -101,6 +102,11 @@ def test_workers_change_nothing_and_are_safe_to_spawn() -> None:
     there = loader(seed=2, workers=2)
     assert contents(steps(there, 6)) == contents(steps(loader(seed=2), 6))
     assert there.waited > 0
+
+
+def test_workers_leave_the_other_cores_alone() -> None:
+    with start_workers(1, _start_worker, loader(seed=0)._maker) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 1
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 5])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
+import torch
 
 from didlm.data.batch import Batch, Budget, fill, make_batch
 from didlm.data.corpus import Corpus, Shards, Slice
@@ -169,6 +170,9 @@ def _start_worker(maker: Maker) -> None:
     """Give a worker process what it makes examples of, once."""
     global _maker
     _maker = maker
+    # Threads of a worker would spin on the cores of the other workers: 16 of them made it 14 times
+    # slower.
+    torch.set_num_threads(1)
 
 
 def _make(order: Order) -> Examples:
