@@ -6,8 +6,8 @@ from typing import Any
 from performance_tables import (
     GROWTH,
     PARTS,
-    SAMPLING,
     TRAINING,
+    anchored,
     drawable,
     floor,
     growth,
@@ -125,21 +125,18 @@ def utilised(rows: list[Recorded]) -> Any:
 
 
 def written(rows: list[Recorded]) -> Any:
-    """Seconds of sampling, split, against the official implementation."""
+    """Seconds of sampling, against the official implementation and the goals."""
     figure, (axes,) = _panels(1, "seconds, logarithmic")
-    own = sorted(rows, key=lambda row: int(row["steps"]))
-    for place, row in enumerate(own):
-        for anchor in SAMPLING:
-            if anchor.steps == int(row["steps"]):
-                bar = axes.bar(place - 0.2, anchor.did, 0.38, color=OFFICIAL)
-                axes.bar_label(bar, fmt="%.1f", fontsize=8)
-                axes.plot([place, place + 0.4], [anchor.goal] * 2, color="C3", lw=2)
+    pairs = anchored(rows)
+    for place, (anchor, row) in enumerate(pairs):
+        bar = axes.bar(place - 0.2, anchor.did, 0.38, color=OFFICIAL)
+        axes.bar_label(bar, fmt="%.1f", fontsize=8)
         bar = axes.bar(place + 0.2, float(row["seconds"]), 0.38, color=OURS)
         axes.bar_label(bar, fmt="%.2f", fontsize=8, color="white", padding=-12)
-    axes.set_xticks(range(len(own)), [f"{row['steps']} steps" for row in own])
-    axes.set(
-        yscale="log", ylim=(0.1, 60), title="Writing 32 texts of 1,024 tokens, did-fixed, small"
-    )
+        axes.plot([place, place + 0.4], [anchor.goal] * 2, color="C3", lw=2)
+    names = [anchor.name.replace("32 x ", "").replace(", ", "\n") for anchor, _ in pairs]
+    axes.set_xticks(range(len(pairs)), names, fontsize=8)
+    axes.set(yscale="log", ylim=(0.05, 60), title="Writing 32 texts, small model, one H200")
     _legend(figure, ("official", OFFICIAL), ("ours", OURS), ("goal", "C3"))
     return figure
 

@@ -121,8 +121,18 @@ def drawable(steps: list[Recorded], samples: list[Recorded]) -> dict[str, list[R
         "split": [row for row in small if split(row)],
         "growth": steps if any(len(rows) > 1 for rows in growth(steps).values()) else [],
         "utilisation": usual if len({row["preset"] for row in usual}) > 1 else [],
-        "sampling": some(samples, what="fixed", method="did-fixed", batch="32", preset="small"),
+        "sampling": [row for _, row in anchored(samples)],
     }
+
+
+def anchored(samples: list[Recorded]) -> list[tuple[Anchor, Recorded]]:
+    """The measurements of sampling that others have made too, in order."""
+    found = []
+    for anchor in SAMPLING:
+        chosen = {"what": anchor.what, "method": anchor.method, "sampler": anchor.sampler}
+        rows = some(samples, **chosen, batch="32", length="1024", steps=str(anchor.steps))
+        found += [(anchor, row) for row in rows]
+    return found
 
 
 def goals(steps: list[Recorded], samples: list[Recorded]) -> str:
@@ -133,10 +143,7 @@ def goals(steps: list[Recorded], samples: list[Recorded]) -> str:
         for row in some([row for row in steps if is_usual(row)], method=method, preset="small"):
             cells += step_goals(anchor, row)
     cells += relative_goals([row for row in steps if is_usual(row)])
-    for anchor in SAMPLING:
-        chosen = {"what": anchor.what, "method": anchor.method, "sampler": anchor.sampler}
-        for row in some(samples, **chosen, batch="32", length="1024", steps=str(anchor.steps)):
-            cells.append(sampling_goal(anchor, row))
+    cells += [sampling_goal(anchor, row) for anchor, row in anchored(samples)]
     head = ["", "official DID", "floor", "goal", "reached", "times faster", "goal met"]
     return markdown(head, cells)
 
