@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench compare clean
+.PHONY: help setup demo test test-long lint bench compare docs clean
 
 help:
 	@echo "make demo       set up, then train a tiny model from nothing and let it write"
@@ -22,6 +22,7 @@ help:
 	@echo "make lint       formatting, linting and types only"
 	@echo "make bench      run the benchmarks, append to benchmarks/results"
 	@echo "make compare    train every method on the embedded stories with as many FLOPs; docs/comparison"
+	@echo "make docs       build the documentation site in build/site"
 	@echo "make setup      only create the environment in $(VENV)"
 	@echo "make clean      remove the environment and caches"
 
@@ -70,6 +71,10 @@ compare: $(COMPARED:%=runs/compare/%/.trained)
 runs/compare/%/.trained: | setup
 	$(BIN)/didlm train --recipe compare $(or $(OPTIONS_$*),--method $*) --out runs/compare/$*
 	@touch $@
+
+docs: setup
+	$(BIN)/python docs/site.py build/docs
+	$(BIN)/zensical build --strict --clean
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
