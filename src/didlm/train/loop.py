@@ -193,7 +193,8 @@ class _Run:
             start=progress.step,
             share=Share(world.rank, world.size),
         )
-        meter = Meter(loader, self.state.network.config, world, progress.flops)
+        config = self.state.network.config
+        meter = Meter(loader, config, world, progress.flops, progress.seconds)
         clock = _Clock(settings)
         batches = iter(loader)
         if progress.step >= settings.steps:
@@ -261,11 +262,12 @@ class _Run:
         """Measure the average of the weights; keep it if it is the best so far."""
         self._catch_up(reporter, meter)
         progress, prepared = self.state.progress, self.prepared
+        meter.pause()
         model, flops = self._model(), meter.flops()
         if self.world.first:
             with autocast(self.settings, self.world.device):
                 metrics = validation_metrics(validate(model, prepared, self.settings), prepared)
-            metrics["flops"] = flops
+            metrics |= {"flops": flops, "seconds": meter.seconds()}
             reporter.validation(progress.step, metrics, sentence(metrics, prepared))
             nats = metrics["nats_per_document"]
             if math.isfinite(nats) and (progress.best is None or nats < progress.best):
@@ -298,7 +300,7 @@ class _Run:
     def _checkpoint(self, reporter: Reporter, meter: Meter) -> None:
         self._catch_up(reporter, meter)
         state = self.state
-        state.progress.flops = meter.flops()
+        state.progress.flops, state.progress.seconds = meter.flops(), meter.seconds()
         save_checkpoint(
             self.folder, state.progress.step, state.tensors(), state.numbers(), self.world
         )
