@@ -75,7 +75,7 @@ def test_a_run_leaves_a_model_that_writes_and_a_full_record(corpus_file, tmp_pat
     validations = [m for m in metrics if m["kind"] == "valid"]
     assert [m["step"] for m in validations] == [3, 6]
     seconds = [m["seconds"] for m in metrics]
-    assert 0 < seconds[0]
+    assert seconds[0] > 0
     assert seconds == sorted(seconds)
     assert all(math.isfinite(m["nats_per_document"]) for m in validations)
     bounded = model.method.bounded
