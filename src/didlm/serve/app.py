@@ -119,6 +119,9 @@ def _add_errors(app: FastAPI) -> None:
         return refusal(error.status, error.message, error.param)
 
     async def invalid(http: Request, error: RequestValidationError) -> JSONResponse:
+        # Only this kind: a page from elsewhere cannot make a browser send it unasked.
+        if "json" not in http.headers.get("content-type", ""):
+            return refusal(400, "the request must be JSON, sent as application/json")
         return refusal(400, *sentence(error.errors()))
 
     async def wrong(http: Request, error: ValueError) -> JSONResponse:

@@ -44,27 +44,27 @@ def serve_for_user(
             f"others than this machine could reach {host}: "
             f"set {TOKEN} in the environment to a secret that clients must send"
         )
-    listening = _listen(host, port)
     logging.basicConfig(format="didlm: %(message)s", level=logging.WARNING)
     logging.getLogger("didlm.serve").setLevel(logging.INFO)
-    app = create_app(load(model, device, dtype), Path(model).name, limits, token, loopback)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,  # it would write down what clients send
-            timeout_graceful_shutdown=DRAIN,
-            timeout_keep_alive=30,
-            h11_max_incomplete_event_size=2**16,
-            server_header=False,
+    # Before the model is loaded: an address that is taken is found out at once.
+    with _listen(host, port) as listening:
+        app = create_app(load(model, device, dtype), Path(model).name, limits, token, loopback)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,  # it would write down what clients send
+                server_header=False,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=DRAIN,
+            )
         )
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Uvicorn drains and then raises the signal once more, for whoever was there before it.
-        signal.signal(number, lambda *_: None)
-    address = f"[{host}]" if ":" in host else host
-    print(f"didlm: http://{address}:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
-    server.run(sockets=[listening])
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Uvicorn drains and then raises the signal once more, for whoever was there before it.
+            signal.signal(number, lambda *_: None)
+        address = f"[{host}]" if ":" in host else host
+        print(f"didlm: http://{address}:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
+        server.run(sockets=[listening])
 
 
 def _is_loopback(host: str) -> bool:
@@ -75,7 +75,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket, before the model is loaded: an address that is taken is found out at once."""
+    """A socket at an address.
+
+    Raises:
+        ValueError: if it cannot be had.
+    """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=1024)

@@ -55,6 +55,10 @@ def sentence(errors: Sequence[Any]) -> tuple[str, str | None]:
 
 
 def _headers(status: int) -> dict[str, str]:
-    if status == 429:
-        return {"retry-after": "1"}
-    return {"www-authenticate": "Bearer"} if status == 401 else {}
+    headers = {
+        401: {"www-authenticate": "Bearer"},
+        408: {"connection": "close"},  # the rest of the body may still come
+        413: {"connection": "close"},
+        429: {"retry-after": "1"},
+    }
+    return headers.get(status, {})

@@ -2,20 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from didlm.generate.tokens import COLDEST
 
-
-def _encodable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("half of a character (a surrogate) stands alone in the text") from None
-    return text
-
-
-Text = Annotated[str, Field(max_length=2**18), AfterValidator(_encodable)]
+Text = Annotated[str, Field(max_length=2**18)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Probability = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
