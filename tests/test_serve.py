@@ -14,7 +14,7 @@ TEMPLATE = "Once upon [...2-6] happiness [_] and [...]"
 
 @pytest.fixture(scope="module")
 def service():
-    with serving(tiny_model()) as running:
+    with serving(tiny_model(), limits=Limits(batch=64, waiting=256)) as running:
         yield running
 
 

@@ -28,7 +28,7 @@ QUICK = {"template": "[...]", "steps": 2}
 
 @pytest.fixture(scope="module")
 def service():
-    with serving(tiny_model(), limits=Limits(body_seconds=1.0)) as running:
+    with serving(tiny_model(), limits=Limits(batch=64, waiting=99, body_seconds=1.0)) as running:
         yield running
 
 

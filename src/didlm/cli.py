@@ -535,14 +535,21 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any.")] = 8000,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
-    batch: Annotated[int, typer.Option(help="Texts that are written at once.")] = 64,
-    waiting: Annotated[int, typer.Option(help="Texts that may wait for that.")] = 256,
-    seconds: Annotated[float, typer.Option(help="Until a request is given up.")] = 120,
+    batch: Annotated[
+        int | None, typer.Option(help="Texts written at once; 16, or 64 on a GPU.")
+    ] = None,
+    waiting: Annotated[
+        int | None, typer.Option(help="Texts that may wait for that; twice as many.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Until a request is given up.")] = 300,
 ) -> None:
     """Serve a model over HTTP, with a page to watch it write."""
     from didlm.serve.command import serve_for_user
     from didlm.serve.limits import Limits
 
+    # More at once than keep a processor busy would only make everybody wait longer.
+    batch = batch if batch is not None else 16 if device == "cpu" else 64
+    waiting = 2 * batch if waiting is None else waiting
     limits = Limits(batch=batch, waiting=waiting, seconds=seconds)
     serve_for_user(model, host, port, device, dtype, limits)
 

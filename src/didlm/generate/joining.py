@@ -61,6 +61,11 @@ class OpenWriter(Writer):
         if plan.without_space is not None:
             self._without_space = without_space(plan.without_space, scorer)
 
+    @property
+    def rows(self) -> int:
+        """Of all texts that took part in the last pass, before it."""
+        return self._seen.rows
+
     def join(self, draft: Draft, plan: Plan, seed: int) -> list[int]:
         """Let texts join, and say by which numbers they are known from now on.
 

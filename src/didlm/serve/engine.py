@@ -192,6 +192,7 @@ class Engine:
         self.metrics.count("didlm_passes_total")
         self.metrics.count("didlm_text_passes_total", len(self._owners))
         self._writer.step()
+        self.metrics.count("didlm_rows_total", self._writer.rows)
         if any(owner.watched for owner, _ in self._owners.values()):
             for news in self._writer.news(mark=self.model.tokenizer.vocabulary):
                 owner, sample = self._owners[news.number]

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 class Limits:
     """What one request may ask for, and how many may wait."""
 
-    batch: int = 64  # texts that are written at once
-    waiting: int = (
-        256  # texts that wait for a place; a score or a question about gaps counts as one
-    )
+    batch: int = 16  # texts that are written at once
+    waiting: int = 32  # texts that wait for a place; a question counts as one
     texts: int = 16  # of one request
     steps: int = 1024
     blanks: int = 64  # of one template
     draws: int = 256  # of a score
     top: int = 50  # tokens that are named at a gap
     body: int = 2**18  # bytes
-    seconds: float = 120.0  # until a request is given up
+    seconds: float = 300.0  # until a request is given up
     body_seconds: float = 10.0  # in which its body must have come
 
     def __post_init__(self) -> None:

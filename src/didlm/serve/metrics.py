@@ -13,6 +13,7 @@ _HELP = {
     "didlm_tokens_total": ("counter", "Tokens inserted into finished texts."),
     "didlm_passes_total": ("counter", "Passes over the batch, each at most one network call."),
     "didlm_text_passes_total": ("counter", "The same, times the texts in the batch."),
+    "didlm_rows_total": ("counter", "Rows of texts that were in these passes."),
     "didlm_dropped_total": ("counter", "Requests dropped before their end, by why."),
     "didlm_batch_texts": ("gauge", "Texts being written now."),
     "didlm_waiting_texts": ("gauge", "Texts waiting for a place in the batch."),
