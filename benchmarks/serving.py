@@ -10,7 +10,8 @@ tokens, and rows of texts that the network has read. Latencies are those of the 
 request to the whole answer, waiting included; who is turned away (429) asks again.
 
 The ceiling is what the network alone reads on this machine in a loop: rows per second in batches
-of as many texts of the mean length, without sampling, HTTP, or anybody waiting.
+of as many texts of the mean length, without sampling, HTTP, or anybody waiting. On a machine that
+others use as well, set OMP_WAIT_POLICY=passive: threads that wait for each other otherwise spin.
 
 Prints a table and appends its rows to benchmarks/results/serving.csv.
 """
@@ -89,7 +90,9 @@ def main() -> None:
         rows.append(measure(arguments, batch))
     show(rows)
     if not arguments.no_record:
+        policy = os.environ.get("OMP_WAIT_POLICY")
         command = " ".join(["python benchmarks/serving.py", *sys.argv[1:]])
+        command = f"OMP_WAIT_POLICY={policy} {command}" if policy else command
         record("serving", rows, command, ["torch", "fastapi", "uvicorn"])
 
 
@@ -247,9 +250,10 @@ def show(rows: list[Row]) -> None:
         )
     console = Console(width=120)
     console.print(table)
-    if rows[-1].batch == 1 and rows[-1].tokens_per_s:
-        gain = first.tokens_per_s / rows[-1].tokens_per_s
-        console.print(f"batched against one at a time: {gain:.1f} times the tokens per second")
+    if rows[-1].batch == 1 and rows[-1].rows_per_s:
+        # A text takes as many rows in any batch, and of rows there are enough to count.
+        gain = first.rows_per_s / rows[-1].rows_per_s
+        console.print(f"batched against one at a time: {gain:.2f} times the rows per second")
 
 
 if __name__ == "__main__":
