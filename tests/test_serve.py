@@ -7,6 +7,7 @@ import pytest
 
 from didlm.serve.limits import Limits
 from serving import Service, serving, tiny_model
+from test_methods import model_for
 
 PROMPT, SUFFIX = "Once upon a time", " they lived happily."
 TEMPLATE = "Once upon [...2-6] happiness [_] and [...]"
@@ -203,18 +204,40 @@ def test_texts_do_not_depend_on_what_else_is_asked(service) -> None:
     assert service.value("didlm_text_passes_total") > 2 * passes  # they were together
 
 
-@pytest.mark.parametrize("length", [16])
-def test_texts_of_one_length_are_served_too(length) -> None:
-    with serving(tiny_model(length=length)) as service:
+def test_texts_of_one_length_are_served_too() -> None:
+    with serving(tiny_model(length=16)) as service:
         asked = {"template": "Once [...]", "n": 2, "seed": 3, "steps": 6}
         status, answer = service.call("/v1/infill", asked)
         assert status == 200
         expected = service.model.infill("Once [...]", 2, 3, steps=6)
         assert [c["text"] for c in answer["choices"]] == [s.text for s in expected]
-        assert {len(c["tokens"]) for c in answer["choices"]} == {length}
+        assert {len(c["tokens"]) for c in answer["choices"]} == {16}
+        assert {c["finish_reason"] for c in answer["choices"]} == {"stop"}
         status, answer = service.call("/v1/infill", {**asked, "max_tokens": 3})
         assert status == 400
         assert "all texts of this model have one length" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["ar", "ilm", "radd"])
+def test_other_methods_are_served_too(name) -> None:
+    model = model_for(name, tiny_model().tokenizer)
+    with serving(model) as service:
+        asked = [
+            {"template": "Once[...]", "n": 2, "seed": seed, "steps": 3 + 5 * seed, "stream": True}
+            for seed in range(4)
+        ]
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda each: service.events("/v1/infill", each), asked))
+        for each, events in zip(asked, answers, strict=True):
+            expected = model.infill("Once[...]", 2, each["seed"], steps=each["steps"])
+            choices = events[-1][1]["choices"]
+            assert [c["text"] for c in choices] == [s.text for s in expected]
+            grown = [list(events[0][1]["tokens"]) for _ in choices]
+            for _, step in events[1:-1]:
+                for place, token, _ in step["insert"]:
+                    grown[step["sample"]].insert(place, token)
+            for text, choice in zip(grown, choices, strict=True):
+                assert text[: len(choice["tokens"])] == choice["tokens"]
 
 
 class TestWhatIsRefused:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import schemathesis
@@ -22,6 +23,7 @@ from didlm.serve.command import serve_for_user
 from didlm.serve.limits import Limits
 from serving import Service, serving, tiny_model
 
+ROOT = Path(__file__).parents[1]
 SLOW = {"template": "[...]", "steps": 1024, "n": 4}  # with texts that take many passes
 QUICK = {"template": "[...]", "steps": 2}
 
@@ -292,3 +294,43 @@ def test_its_own_description_holds(service) -> None:
 @pytest.mark.long
 def test_its_own_description_holds_for_longer(service) -> None:
     assert fuzz(service, 300) > 1500
+
+
+def under_load(monkeypatch, clients: int, seconds: float) -> None:
+    """Many clients at once, some of which ask for what cannot be had, or leave."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from load import load
+
+    requests = [
+        ("/v1/completions", {"prompt": "Once", "steps": 8}),
+        ("/v1/infill", {"template": "[...] a [_]", "steps": 20, "top_p": 0.9, "stream": True}),
+        ("/v1/infill", {"template": "[...]", "steps": 4, "n": 2, "temperature": 0.5}),
+        ("/v1/gaps", {"text": "Once upon a time"}),
+        ("/v1/score", {"text": "Once upon a time", "draws": 8}),
+    ]
+    with serving(tiny_model(), limits=Limits(batch=8, waiting=16)) as service:
+        # What is made once and kept, of all threads that there will be, is there after a while.
+        load(service.port, clients, seconds / 3, lambda number: requests[number % 5])
+        before = resident_mib()
+        seen = load(service.port, clients, seconds, lambda number: requests[number % 5])
+        assert seen.failed == []
+        assert len(seen.latencies) > clients / 2
+        assert resident_mib() - before < 50
+        assert service.call("/v1/infill", QUICK)[0] == 200
+        assert service.value("didlm_waiting_texts") == 0
+
+
+def resident_mib() -> float:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0.0
+    return int(re.search(r"VmRSS:\s+(\d+)", status.read_text())[1]) / 1024
+
+
+def test_it_stands_a_crowd(monkeypatch) -> None:
+    under_load(monkeypatch, clients=32, seconds=2)
+
+
+@pytest.mark.long
+def test_it_stands_a_crowd_for_a_minute(monkeypatch) -> None:
+    under_load(monkeypatch, clients=64, seconds=60)

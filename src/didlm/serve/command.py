@@ -12,6 +12,7 @@ from didlm.pretrained import load
 from didlm.serve.limits import Limits
 
 DRAIN = 30  # seconds that requests have to finish after SIGTERM
+CONNECTIONS = 1024  # at once; who comes then is told that the service is busy
 INSTALL = "pip install 'didlm[serve]'"
 TOKEN = "DIDLM_TOKEN"  # in the environment: a command line can be read by others
 
@@ -55,6 +56,7 @@ def serve_for_user(
                 log_config=None,
                 access_log=False,  # it would write down what clients send
                 server_header=False,
+                limit_concurrency=CONNECTIONS,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=DRAIN,
             )
