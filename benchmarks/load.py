@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-PAUSE = 0.25  # seconds before a client that was turned away asks again
+PAUSE = 1.0  # seconds before a client that was turned away asks again, as it is told to
 
 
 @dataclass
