@@ -4,8 +4,10 @@ Requests wait in line until there are places for their texts in the batch, join 
 passes, and leave it when their texts are done, they take too long, or nobody waits for them.
 """
 
+import logging
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,6 +25,8 @@ from didlm.generate.writing import Task, begun, sample_of
 from didlm.pretrained import Model
 from didlm.serve.limits import Limits
 from didlm.serve.metrics import Metrics
+
+log = logging.getLogger("didlm.serve")
 
 
 class Full(Exception):
@@ -251,5 +255,9 @@ class Engine:
 
 
 def _internal(error: Exception) -> str:
-    """What is said of an error that is nobody's fault but ours."""
+    """What is said of an error that is nobody's fault but ours; the log has where it was.
+
+    Its own words are left out, for they may quote a text.
+    """
+    log.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
     return f"the model could not go on ({type(error).__name__})"

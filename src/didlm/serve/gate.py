@@ -74,6 +74,9 @@ class Gate:
             await self.app(scope, _replayed(body, receive), noted)
         except _Gone:
             pass
+        except Exception:
+            status = status or 500
+            raise
         finally:
             route = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - began
