@@ -185,10 +185,23 @@ def test_a_pass_that_goes_wrong_does_not_end_the_service(monkeypatch) -> None:
             head.fill_(float("nan"))
         status, answer = service.call("/v1/infill", {"template": "[...5-9]"})
         assert status == 500
-        assert "the model could not go on" in answer["error"]["message"]
+        assert "the service could not go on" in answer["error"]["message"]
         with torch.no_grad():
             head.copy_(good)
         assert service.call("/v1/infill", QUICK)[0] == 200
+
+
+def test_an_error_of_our_own_is_said_to_be_one(monkeypatch, caplog) -> None:
+    def broken(*_):
+        raise RuntimeError("secret words")
+
+    monkeypatch.setattr("didlm.serve.service._prompts", broken)
+    with serving(tiny_model()) as service:
+        status, answer = service.call("/v1/completions", {"prompt": "secret"})
+    assert status == 500
+    assert answer["error"]["message"] == "the service could not go on (RuntimeError)"
+    assert "in broken" in caplog.text
+    assert "secret words" not in caplog.text.replace('RuntimeError("secret words")', "")
 
 
 def test_nothing_that_is_sent_stands_in_the_log(service, caplog) -> None:

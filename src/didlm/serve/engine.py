@@ -4,10 +4,8 @@ Requests wait in line until there are places for their texts in the batch, join 
 passes, and leave it when their texts are done, they take too long, or nobody waits for them.
 """
 
-import logging
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,8 +23,7 @@ from didlm.generate.writing import Task, begun, sample_of
 from didlm.pretrained import Model
 from didlm.serve.limits import Limits
 from didlm.serve.metrics import Metrics
-
-log = logging.getLogger("didlm.serve")
+from didlm.serve.refusals import internal
 
 
 class Full(Exception):
@@ -189,7 +186,7 @@ class Engine:
         except ValueError as error:
             request.tell(Failed(400, str(error)))
         except Exception as error:
-            request.tell(Failed(500, _internal(error)))
+            request.tell(Failed(500, internal(error)))
 
     def _pass(self) -> None:
         self.metrics.set("didlm_batch_texts", len(self._owners))
@@ -243,7 +240,7 @@ class Engine:
         self._owners.clear()
         self._writer = self._new_writer()
         for owner in owners.values():
-            owner.tell(Failed(500, _internal(error)))
+            owner.tell(Failed(500, internal(error)))
 
     def _new_writer(self) -> OpenWriter:
         model, limits = self.model, self.limits
@@ -252,12 +249,3 @@ class Engine:
         # Forced words, which a request cannot have, would need more blanks; a grid has both ends.
         room = Room(limits.batch, limits.blanks + 1, limits.steps + 1)
         return OpenWriter(scorer, plan, room, model.device)
-
-
-def _internal(error: Exception) -> str:
-    """What is said of an error that is nobody's fault but ours; the log has where it was.
-
-    Its own words are left out, for they may quote a text.
-    """
-    log.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
-    return f"the model could not go on ({type(error).__name__})"

@@ -13,7 +13,7 @@ from typing import Any
 
 from didlm.serve.limits import Limits
 from didlm.serve.metrics import Metrics
-from didlm.serve.refusals import refusal
+from didlm.serve.refusals import internal, refusal
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -74,9 +74,10 @@ class Gate:
             await self.app(scope, _replayed(body, receive), noted)
         except _Gone:
             pass
-        except Exception:
-            status = status or 500
-            raise
+        except Exception as error:
+            message = internal(error)
+            if not status:
+                await refusal(500, message)(scope, receive, noted)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             seconds = time.perf_counter() - began
