@@ -177,14 +177,14 @@ def test_texts_do_not_depend_on_what_else_is_asked(service) -> None:
     """Requests of all kinds at the same time, and each gets what it gets alone."""
     settings = [
         {"steps": steps, "temperature": temperature, "top_p": top_p}
-        for steps in (3, 16, 50)
+        for steps in (3, 10, 30)
         for temperature in (0.5, 1.0)
         for top_p in (0.8, 1.0)
     ]
     templates = [TEMPLATE, "[...]", "Once [...] happily.", "[...3] time [_]"]
     asked = [
         {"template": templates[i % 4], "seed": i, "n": 1 + i % 3, **settings[i % len(settings)]}
-        for i in range(36)
+        for i in range(24)
     ]
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(lambda each: service.call("/v1/infill", each), asked))
