@@ -526,6 +526,34 @@ def convert(
     convert_for_user(source, kind, tokenizer, out, ema, heads, length)
 
 
+@app.command()
+def serve(
+    model: Annotated[str, typer.Option(help=_MODEL)] = "stories",
+    host: Annotated[
+        str, typer.Option(help="Any but this machine's own needs DIDLM_TOKEN in the environment.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any.")] = 8000,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    batch: Annotated[
+        int | None, typer.Option(help="Texts written at once; 16, or 64 on a GPU.")
+    ] = None,
+    waiting: Annotated[
+        int | None, typer.Option(help="Texts that may wait for that; twice as many.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Until a request is given up.")] = 300,
+) -> None:
+    """Serve a model over HTTP, with a page to watch it write."""
+    from didlm.serve.command import serve_for_user
+    from didlm.serve.limits import Limits
+
+    # More at once than keep a processor busy would only make everybody wait longer.
+    batch = batch if batch is not None else 16 if device == "cpu" else 64
+    waiting = 2 * batch if waiting is None else waiting
+    limits = Limits(batch=batch, waiting=waiting, seconds=seconds)
+    serve_for_user(model, host, port, device, dtype, limits)
+
+
 def _interrupt(number: int, frame: object) -> None:
     print("didlm: interrupted", file=sys.stderr)
     raise KeyboardInterrupt
