@@ -5,7 +5,8 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -120,7 +121,6 @@ def train(
     ] = None,
 ) -> None:
     """Train a model on your text, or on the embedded stories."""
-    from didlm.train.loop import Interrupted, TrainingStopped
     from didlm.train.loop import train as run
     from didlm.train.prepare import joined
     from didlm.train.resume import settings_to_go_on
@@ -144,8 +144,17 @@ def train(
     settings = settings_to_go_on(out, chosen) if resume else Settings().changed(chosen)
     if steps is not None and settings.flops:
         raise ValueError("--steps has no effect where flops are set: the steps follow from them")
-    try:
+    with _training():
         run(settings, out, resume)
+
+
+@contextmanager
+def _training() -> Iterator[None]:
+    """Training that cannot go on ends in one sentence and an exit code of its own."""
+    from didlm.train.loop import Interrupted, TrainingStopped
+
+    try:
+        yield
     except (Interrupted, TrainingStopped) as error:
         print(f"didlm: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1) from None
@@ -551,9 +560,8 @@ def reproduce(
     """Do again what the paper did: train, measure, and print its tables with ours beside them."""
     from didlm.reproduce.command import reproduce_for_user
 
-    reproduce_for_user(
-        name, scale, data or [], model or [], judge, set_ or [], device, out
-    )
+    with _training():
+        reproduce_for_user(name, scale, data or [], model or [], judge, set_ or [], device, out)
 
 
 @app.command()

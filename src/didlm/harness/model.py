@@ -11,7 +11,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from didlm.evaluate.choices import Question, option_scores
-from didlm.generate.template import Blank
+from didlm.generate.template import Blank, Parts
 from didlm.pretrained import Model
 
 MOST_TOKENS = 256  # of an answer, where a task sets no limit
@@ -87,7 +87,9 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no type informa
             most = min(request.args[1].get("max_gen_toks", MOST_TOKENS), self.model.longest - 1)
             prompts.append(self._shortened(request.args[0], self.model.longest - most))
             blanks.append(Blank(0, most) if free else Blank())
-        templates = [[prompt, blank] for prompt, blank in zip(prompts, blanks, strict=True)]
+        templates: list[Parts] = [
+            [prompt, blank] for prompt, blank in zip(prompts, blanks, strict=True)
+        ]
         samples = self.model.infill_each(
             templates, seed=self.seed, batch_size=self.batch_size, **self.controls
         )

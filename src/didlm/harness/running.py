@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +32,18 @@ def run_harness(
     """
     try:
         from lm_eval import simple_evaluate
-        from lm_eval.tasks import TaskManager
     except ImportError:
         raise ValueError("the harness is not installed: pip install 'didlm[lm-eval]'") from None
+    import datasets
+
     from didlm.harness.model import HarnessModel
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    manager = TaskManager(include_path=None if include is None else str(include))
+    datasets.disable_progress_bars()
+    manager = _manager(include)
     for task in tasks:
         if isinstance(task, str) and not manager.match_tasks([task]):
             raise ValueError(f"the harness has no task '{task}': name a folder with --include")
-    if not model.method.bounded and options.get("draws"):
-        options.pop("draws")  # it only writes: tasks that ask for likelihoods are refused
     found = simple_evaluate(
         model=HarnessModel(model, **options),
         tasks=list(tasks),
@@ -53,3 +54,11 @@ def run_harness(
     )
     assert found is not None
     return dict(found)
+
+
+@cache
+def _manager(include: Path | None) -> Any:
+    """All tasks there are, which takes seconds to find out."""
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_path=None if include is None else str(include))
