@@ -40,10 +40,13 @@ def run_harness(
 
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     datasets.disable_progress_bars()
-    manager = _manager(include)
-    for task in tasks:
-        if isinstance(task, str) and not manager.match_tasks([task]):
-            raise ValueError(f"the harness has no task '{task}': name a folder with --include")
+    manager = _manager(include, own_only=True)
+    names = [task for task in tasks if isinstance(task, str)]
+    if not all(manager.match_tasks([name]) for name in names):
+        manager = _manager(include, own_only=False)
+    for name in names:
+        if not manager.match_tasks([name]):
+            raise ValueError(f"the harness has no task '{name}': name a folder with --include")
     found = simple_evaluate(
         model=HarnessModel(model, **options),
         tasks=list(tasks),
@@ -57,8 +60,9 @@ def run_harness(
 
 
 @cache
-def _manager(include: Path | None) -> Any:
-    """All tasks there are, which takes seconds to find out."""
+def _manager(include: Path | None, own_only: bool) -> Any:
+    """The tasks of a folder; all that come with the harness too takes seconds to find out."""
     from lm_eval.tasks import TaskManager
 
-    return TaskManager(include_path=None if include is None else str(include))
+    folder = None if include is None else str(include)
+    return TaskManager(include_path=folder, include_defaults=not own_only)

@@ -4,6 +4,7 @@ from didlm.generate.template import Blank, Parts
 from didlm.pretrained import Model
 from didlm.reproduce.experiment import Experiment, Row, Value
 from didlm.reproduce.pairs import Worked, answer_of, read_questions
+from didlm.reproduce.samples import SAMPLER
 from didlm.reproduce.table import Outcome, filled
 from didlm.reproduce.workshop import Workshop
 
@@ -30,7 +31,9 @@ def accuracy(
 ) -> float:
     """Percent of the questions whose answer, after the last mark, is the right number."""
     templates: list[Parts] = [[question.prompt, Blank()] for question in questions]
-    samples = model.infill_each(templates, seed=seed, batch_size=batch, steps=steps, top_p=top_p)
+    samples = model.infill_each(
+        templates, seed=seed, batch_size=batch, steps=steps, top_p=top_p, sampler=SAMPLER
+    )
     right = [
         answer_of(sample.text) is not None and answer_of(sample.text) == answer_of(question.answer)
         for sample, question in zip(samples, questions, strict=True)

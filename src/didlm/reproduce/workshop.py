@@ -13,7 +13,7 @@ from didlm.evaluate.judge import Judge, find_judge
 from didlm.files import write_text
 from didlm.pretrained import Model, load
 from didlm.reproduce.pairs import as_pairs, read_questions
-from didlm.reproduce.scale import Scale
+from didlm.reproduce.scale import LENGTHS, Scale
 from didlm.reproduce.sources import Sources, as_lines
 from didlm.train.loop import snapshot_folder, train
 from didlm.train.settings import Settings, recipe
@@ -78,9 +78,11 @@ class Workshop:
         values = {name: value for name, value in spec.items() if name not in OWN}
         values = asdict(Settings().changed(recipe(spec["recipe"]) | values))
         values |= {"snapshots": QUARTERS, "samples": 0, "keep_checkpoints": 1}
+        lengths = {name: values[name] for name in LENGTHS}
         values = self.scale.applied(values)
         values |= {"seed": 0} | dict(self.changes)
         if "start" in spec:
+            values |= lengths  # questions are as long at any scale
             values |= {"init": str(self.model_folder(spec["start"]))}
             data, count = self._questions(spec["data"])
             epochs = spec["epochs"] if self.scale.comparable else 1
