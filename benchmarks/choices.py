@@ -12,6 +12,7 @@ import argparse
 import shlex
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def asked(count: int, what: str) -> list[Question]:
     texts, rng = stories.validation_stories(count + 1), np.random.default_rng(0)
     halves = [(text[: text.find(".") + 1], text[text.find(".") + 1 :]) for text in texts]
     questions = []
-    for (begin, end), (_, other) in zip(halves[:-1], halves[1:], strict=True):
+    for (begin, end), (_, other) in pairwise(halves):
         if what == "equal":
             words = end.split(" ")
             first, second = rng.choice(np.arange(1, len(words)), 2, replace=False)

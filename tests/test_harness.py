@@ -14,6 +14,7 @@ from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.choices import Question, option_scores
 from didlm.evaluate.likelihood import evaluate
 from didlm.generate.template import Blank
+from didlm.harness import running
 from didlm.harness.model import HarnessModel, answer_of
 from didlm.harness.running import run_harness
 from didlm.methods.registry import OURS
@@ -195,7 +196,10 @@ class TestCommand:
 
     def test_sentences(self, place, monkeypatch) -> None:
         arguments = ["lm-eval", "--model", str(place / "models/did"), "--tasks"]
-        result = CliRunner().invoke(app, [*arguments, "no_such_task"])
+        own = running._manager(place, own_only=True)  # all of the harness's take seconds to find
+        with monkeypatch.context() as patch:
+            patch.setattr(running, "_manager", lambda *_, **__: own)
+            result = CliRunner().invoke(app, [*arguments, "no_such_task"])
         assert "the harness has no task 'no_such_task'" in str(result.exception)
         assert "names no task" in str(CliRunner().invoke(app, [*arguments, " ,"]).exception)
         monkeypatch.setitem(__import__("sys").modules, "lm_eval", None)

@@ -21,6 +21,7 @@ class Scale:
         presets: sizes in place of the paper's.
         context: share of the tokens of a text.
         steps: share of the training steps, warm-up and epochs.
+        steps_of: the same of recipes for which it is another.
         batch: share of the texts of a step.
         flops: share of the operations, where these are the budget.
         vocabulary: of tokenizers that are learnt, where none is named.
@@ -38,6 +39,7 @@ class Scale:
     presets: Mapping[str, str] = field(default_factory=dict)
     context: float = 1.0
     steps: float = 1.0
+    steps_of: Mapping[str, float] = field(default_factory=dict)
     batch: float = 1.0
     flops: float = 1.0
     vocabulary: int = 0
@@ -58,22 +60,26 @@ class Scale:
         """A number of tokens, such as that of a prompt."""
         return max(1, round(count * self.context))
 
-    def applied(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a training run at this scale."""
+    def steps_share(self, recipe: str) -> float:
+        """How many of the steps of a recipe are taken."""
+        return self.steps_of.get(recipe, self.steps)
+
+    def applied(self, settings: Mapping[str, Any], recipe: str = "") -> dict[str, Any]:
+        """The settings of a training run of a recipe at this scale."""
         if self.comparable:
             return dict(settings)
-        scaled = dict(settings)
+        scaled, share = dict(settings), self.steps_share(recipe)
         scaled["preset"] = self.presets.get(scaled["preset"], scaled["preset"])
         for name in LENGTHS:
             if scaled.get(name):
                 scaled[name] = max(LEAST_TOKENS, self.tokens(scaled[name]))
-        scaled["steps"] = max(LEAST_STEPS, round(scaled.get("steps", 0) * self.steps))
-        scaled["warmup"] = round(scaled["warmup"] * self.steps)
+        scaled["steps"] = max(LEAST_STEPS, round(scaled.get("steps", 0) * share))
+        scaled["warmup"] = round(scaled["warmup"] * share)
         scaled["validate_every"] = max(1, scaled["steps"] // 10)
         scaled["batch"] = max(LEAST_BATCH, round(scaled["batch"] * self.batch))
         scaled["flops"] = scaled.get("flops", 0.0) * self.flops
         # An average over more steps than there are would be one of the weights at the start.
-        scaled["average"] = max(0.5, 1 - (1 - scaled["average"]) / self.steps)
+        scaled["average"] = max(0.5, 1 - (1 - scaled["average"]) / share)
         return scaled | {"vocabulary": self.vocabulary} | dict(self.settings)
 
 

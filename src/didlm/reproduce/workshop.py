@@ -79,13 +79,13 @@ class Workshop:
         values = asdict(Settings().changed(recipe(spec["recipe"]) | values))
         values |= {"snapshots": QUARTERS, "samples": 0, "keep_checkpoints": 1}
         lengths = {name: values[name] for name in LENGTHS}
-        values = self.scale.applied(values)
+        values = self.scale.applied(values, spec["recipe"])
         values |= {"seed": 0} | dict(self.changes)
         if "start" in spec:
             values |= lengths  # questions are as long at any scale
             values |= {"init": str(self.model_folder(spec["start"]))}
             data, count = self._questions(spec["data"])
-            epochs = spec["epochs"] if self.scale.comparable else 1
+            epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
             values |= {"data": data, "steps": max(1, -(-epochs * count // values["batch"]))}
         else:
             values |= self._texts(spec["data"])
