@@ -13,6 +13,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from recording import record
 class Row:
     """One measurement."""
 
+    model: str  # the name of its folder
     method: str
     options: str  # other or equal
     questions: int
@@ -58,6 +60,7 @@ def main() -> None:
 
             own, together = variance(common=False), variance(common=True)
             row = Row(
+                Path(folder).name,
                 model.method.name,
                 what,
                 options.questions,
@@ -68,7 +71,7 @@ def main() -> None:
                 own / together,
             )
             record("choices", [row], shlex.join(["python", *sys.argv]), ["torch"])
-            print(f"{row.method}, {what}: {own:.1f} -> {together:.1f}, {row.saved:.2f} times")
+            print(f"{row.model}, {what}: {own:.1f} -> {together:.1f}, {row.saved:.2f} times")
 
 
 def asked(count: int, what: str) -> list[Question]:

@@ -19,7 +19,7 @@ def gsm8k(shop: Workshop, experiment: Experiment) -> Outcome:
             questions = read_questions(shop.sources, "gsm8k", shop.scale.documents)
             shop.say(f"{row.run}: {len(questions)} questions in {steps} steps, top-p {top_p:g}")
             batch = experiment.options["batch"]
-            return accuracy(shop.model(row.run), questions, steps, top_p, batch)
+            return accuracy(shop.writer(row.run), questions, steps, top_p, batch)
 
         return float(shop.once(f"gsm8k-{row.run}-{steps}-{top_p:g}", found))
 

@@ -28,7 +28,7 @@ def listing(shop: Workshop, experiment: Experiment) -> Outcome:
 
 def growth(shop: Workshop, run: str, steps: int, num: int, batch: int) -> dict[str, str]:
     """One text after every step."""
-    model = shop.model(run)
+    model = shop.writer(run)
     (sample,) = model.generate(
         num_samples=num, batch_size=batch, steps=steps, sampler=SAMPLER, seed=0, trace=True
     )

@@ -55,7 +55,7 @@ def figures_of(shop: Workshop, request: Request) -> dict[str, Any]:
 
 def _measured(shop: Workshop, request: Request) -> dict[str, Any]:
     judge = shop.judge(request.run)
-    model = shop.model(request.run)
+    model = shop.writer(request.run)
     num = shop.scale.samples or request.num
     prompts: list[str] = []
     if request.prompt:

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.judge import Judge, find_judge
 from didlm.files import write_text
 from didlm.pretrained import Model, load
@@ -19,6 +20,7 @@ from didlm.train.loop import snapshot_folder, train
 from didlm.train.settings import Settings, recipe
 
 QUARTERS = 4  # of a run, after which its model is kept
+OF_QUESTIONS = 128  # tokens that a question and its answer have at any scale
 OWN = ("recipe", "data", "tokenizer", "start", "epochs")  # of a run, that are no settings
 
 
@@ -49,7 +51,7 @@ class Workshop:
     changes: Mapping[str, Any] = field(default_factory=dict)
     judge_name: str | None = None
     say: Callable[[str], None] = print
-    _loaded: dict[tuple[str, int], Model] = field(default_factory=dict)
+    _loaded: dict[tuple[str, int, str], Model] = field(default_factory=dict)
     _judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
 
     def once(self, name: str, figures: Callable[[], Any]) -> Any:
@@ -78,11 +80,11 @@ class Workshop:
         values = {name: value for name, value in spec.items() if name not in OWN}
         values = asdict(Settings().changed(recipe(spec["recipe"]) | values))
         values |= {"snapshots": QUARTERS, "samples": 0, "keep_checkpoints": 1}
-        lengths = {name: values[name] for name in LENGTHS}
+        lengths = {name: min(values[name], OF_QUESTIONS) for name in LENGTHS}
         values = self.scale.applied(values, spec["recipe"])
         values |= {"seed": 0} | dict(self.changes)
         if "start" in spec:
-            values |= lengths  # questions are as long at any scale
+            values |= {name: max(values[name], length) for name, length in lengths.items()}
             values |= {"init": str(self.model_folder(spec["start"]))}
             data, count = self._questions(spec["data"])
             epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
@@ -133,12 +135,17 @@ class Workshop:
         kept = snapshot_folder(Path(self.models[run]), part, QUARTERS)
         return kept if kept.is_dir() else Path(self.models[run])
 
-    def model(self, run: str, part: int = QUARTERS) -> Model:
+    def model(self, run: str, part: int = QUARTERS, dtype: str = "fp32") -> Model:
         """The same, loaded; one at a time is kept."""
-        if (run, part) not in self._loaded:
+        key = run, part, dtype
+        if key not in self._loaded:
             self._loaded.clear()
-            self._loaded[run, part] = load(self.model_folder(run, part), self.device)
-        return self._loaded[run, part]
+            self._loaded[key] = load(self.model_folder(run, part), self.device, dtype)
+        return self._loaded[key]
+
+    def writer(self, run: str) -> Model:
+        """The model of a run to sample from: in 16 bits where that is what is fast."""
+        return self.model(run, dtype="bf16" if self.device.startswith("cuda") else "fp32")
 
     def judge(self, run: str) -> Judge:
         """Who judges the samples of a run.
@@ -149,7 +156,7 @@ class Workshop:
         name = self.judge_name or self.scale.judge
         if not name:
             name = str(self.model_folder(f"{all_runs()[run]['data']}-judge"))
-        tokenizer = self.model(run).tokenizer
+        tokenizer = Tokenizer.load(self.model_folder(run))
         key = name, tokenizer.fingerprint()
         if key not in self._judges:
             self._judges[key] = find_judge(name, tokenizer, self.device)
