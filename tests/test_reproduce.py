@@ -255,13 +255,13 @@ class TestFigures:
 
     def test_questions_of_both_formats(self, tmp_path) -> None:
         lines, records = tmp_path / "a.txt", tmp_path / "b.jsonl"
-        lines.write_text("How many?||<<1+1=2>> #### 2\n\nWhy?||#### 3\n")
+        lines.write_text("How many?||<<1+1=2>> #### 2\n\nWhy?\u2028So?||#### 3\n", "utf-8")
         records.write_text(json.dumps({"question": "How many?", "answer": "<<1+1=2>> #### 2"}))
         sources = Sources({"gsm8k": lines, "gsm8k-train": records})
         first, second = read_questions(sources, "gsm8k")
         assert [first] == read_questions(sources, "gsm8k-train")
         assert first.prompt + first.response == "Question: How many?\nAnswer: <<1+1=2>> #### 2"
-        assert second.question == "Why?"
+        assert second.question == "Why?\u2028So?"
         lines.write_text("How many? 2\n")
         with pytest.raises(ValueError, match="line 1 of .* is no question"):
             read_questions(sources, "gsm8k")

@@ -52,7 +52,7 @@ def read_questions(sources: Sources, name: str, limit: int = 0) -> list[Worked]:
 
 def _lines(path: Path) -> list[Worked]:
     found = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # questions have other breaks
         question, bars, answer = line.partition("||")
         if not line.strip():
             continue
