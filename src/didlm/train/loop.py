@@ -216,6 +216,7 @@ class _Run:
             self._catch_up(reporter, meter, AHEAD)
             if step % settings.validate_every == 0 or last:
                 self._validate(reporter, meter)
+            self._snapshot(step)
             stop, due = world.most(stopping.wanted, clock.due(step))
             if stop and not last:
                 self._checkpoint(reporter, meter)
@@ -297,6 +298,16 @@ class _Run:
             card = model_card(self.settings, self.prepared, None, model.network)
             model.save_pretrained(self.folder, card)
 
+    def _snapshot(self, step: int) -> None:
+        """Keep the average of the weights as a model of its own, where one is asked for."""
+        kept, steps = self.settings.snapshots, self.settings.steps
+        for part in range(1, kept + 1):
+            if step == -(-part * steps // kept):
+                model = self._model()
+                if self.world.first:
+                    card = model_card(self.settings, self.prepared, None, model.network)
+                    model.save_pretrained(snapshot_folder(self.folder, part, kept), card)
+
     def _checkpoint(self, reporter: Reporter, meter: Meter) -> None:
         self._catch_up(reporter, meter)
         state = self.state
@@ -318,6 +329,11 @@ class _Run:
             f"training stopped at step {self.state.progress.step}: {what}; when that is mended, "
             f"go on from the last good checkpoint with: didlm train --out {self.folder} --resume"
         )
+
+
+def snapshot_folder(folder: Path, part: int, kept: int) -> Path:
+    """Where a run keeps the model that it had after so many parts of its steps."""
+    return folder / "snapshots" / f"{part}-of-{kept}"
 
 
 class _Clock:
