@@ -42,7 +42,7 @@ class Service:
         self, path: str, body: Any = None, headers: dict[str, str] | None = None, **kwargs: Any
     ) -> tuple[int, Any]:
         """The status and the JSON of an answer; a body of bytes is sent as it is."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         method = kwargs.get("method") or ("GET" if body is None else "POST")
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"content-type": "application/json", **(headers or {})}

@@ -1,5 +1,6 @@
 """What goes wrong around a service: it says so, never breaks, and answers the next request."""
 
+import gc
 import http.client
 import json
 import logging
@@ -129,7 +130,7 @@ class TestBodies:
 
 class TestClientsThatVanish:
     @pytest.mark.parametrize("stream", [True, False])
-    def test_are_noticed(self, service, stream) -> None:
+    def test_are_noticed(self, service, stream, caplog) -> None:
         body = json.dumps({**SLOW, "stream": stream}).encode()
         head = (
             "POST /v1/infill HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -146,6 +147,8 @@ class TestClientsThatVanish:
             connection.close()
         wait_until(lambda: service.value("didlm_dropped_total", why="left") == left + 5)
         wait_until(lambda: service.value("didlm_batch_texts") == 0)
+        gc.collect()  # what nobody has asked about would be complained of now
+        assert [r for r in caplog.records if r.name in ("asyncio", "uvicorn.error")] == []
 
 
 class TestWhenThereIsTooMuch:

@@ -70,7 +70,7 @@ async def results(
         Refused: if one comes to nothing, or nobody waits for it any more.
     """
     leaving = asyncio.ensure_future(_left(http))
-    ending = asyncio.gather(*(ear.end() for ear in ears))
+    ending = asyncio.ensure_future(_ends(ears))
     tasks: set[asyncio.Future[Any]] = {leaving, ending}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -82,6 +82,10 @@ async def results(
             task.cancel()
         for request in requests:
             engine.drop(request)
+
+
+async def _ends(ears: Sequence[Ear]) -> list[Done]:
+    return [await ear.end() for ear in ears]
 
 
 async def _left(http: HttpRequest) -> None:
