@@ -313,7 +313,7 @@ def test_its_own_description_holds_for_longer(service) -> None:
 
 
 def under_load(monkeypatch, clients: int, seconds: float) -> None:
-    """Many clients at once, some of which ask for what cannot be had, or leave."""
+    """Many clients at once, of which those that are turned away ask again."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from load import load
 

@@ -606,7 +606,7 @@ def convert(
 
 @app.command()
 def serve(
-    model: Annotated[str, typer.Option(help=_MODEL)] = "stories",
+    model: Annotated[str, typer.Option(help=_MODEL)],
     host: Annotated[
         str, typer.Option(help="Any but this machine's own needs DIDLM_TOKEN in the environment.")
     ] = "127.0.0.1",
