@@ -3,12 +3,12 @@
     python benchmarks/gpu_train.py                  # the two settings of the paper, all methods
     python benchmarks/gpu_train.py --sizes medium large
     python benchmarks/gpu_train.py --growth         # over batch, context and vocabulary
-    python benchmarks/gpu_train.py --workers 8      # with a loader: does the GPU wait for it?
 
 Random Zipf tokens, the `small` model, batch 64 x 1024, bf16, AdamW with clipping and a moving
-average of the weights: one step of `didlm train`, batches copied from the host. Without --workers
-they come ready made, so that the GPU is what is measured; how long making them takes on one core is
-a column of its own. The parts of a step are captured and timed apart, and need not add up.
+average of the weights: one step of `didlm train`, batches copied from the host. They come ready
+made, so that the GPU is what is measured; how long making them takes on one core is a column of its
+own, and benchmarks/gpu_steady.py tells whether the GPU waits for them. The parts of a step are
+captured and timed apart, and need not add up.
 """
 
 import argparse
@@ -47,6 +47,7 @@ from recording import record
 
 STEPS = 8  # different batches
 ROUNDS = 3  # in which they are learnt from
+PARTS = ("body_ms", "attention_ms", "head_ms", "optimiser_ms")
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,11 @@ class Row:
     rows: int  # of the packed batch, without padding
     target_rows: int
     step_ms: float
-    body_ms: float  # forward and backward passes of the network without its token head
-    attention_ms: float  # of these, attention
-    head_ms: float  # the token head and its loss, forward and backward
-    optimiser_ms: float  # clipping, AdamW, the moving average
+    body_ms: float | str  # forward and backward passes of the network without its token head
+    attention_ms: float | str  # of these, attention
+    head_ms: float | str  # the token head and its loss, forward and backward
+    optimiser_ms: float | str  # clipping, AdamW, the moving average
     making_ms: float  # a batch, on one core
-    waiting: float | str  # share of the time that the GPU waits for batches, if they are made
     peak_gib: float  # allocated
     reserved_gib: float  # from the device
     tflops: float  # that a step takes, attention included
@@ -99,21 +99,27 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=["did", "radd", "ar", "ilm"])
     parser.add_argument("--compile", action="store_true", help="compile the network first")
     parser.add_argument("--eager", action="store_true", help="without captured graphs")
-    parser.add_argument("--workers", type=int, default=0, help="that make batches meanwhile")
     options = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     ceiling, copy = ceilings()
     print(f"bf16 products {ceiling:.0f} TFLOP/s, copies {copy:.2f} TB/s")
     command = shlex.join(["python", *sys.argv])
     for case in cases(options.growth, options.sizes, options.methods):
-        row = measure(case, ceiling, copy, options.compile, not options.eager, options.workers)
+        row = measure(
+            case,
+            ceiling,
+            copy,
+            options.compile,
+            not options.eager,
+            split=not options.growth,
+        )
         record("gpu_train", [row], command, ["torch", "triton"])
         print(
             f"{row.what} {row.method} {row.preset} {row.batch} x {row.context}, "
-            f"{row.vocabulary}: step {row.step_ms:.1f} ms (body {row.body_ms:.1f}, of which "
-            f"attention {row.attention_ms:.1f}; head {row.head_ms:.1f}; optimiser "
-            f"{row.optimiser_ms:.1f}), {row.peak_gib:.1f} GiB, {100 * row.utilisation:.0f} % of "
-            f"the ceiling; a batch takes {row.making_ms:.0f} ms; waiting {row.waiting}",
+            f"{row.vocabulary}: step {row.step_ms:.1f} ms (body {row.body_ms:.4}, of which "
+            f"attention {row.attention_ms:.3}; head {row.head_ms:.3}; optimiser "
+            f"{row.optimiser_ms:.3}), {row.peak_gib:.1f} GiB, {100 * row.utilisation:.0f} % of "
+            f"the ceiling; a batch takes {row.making_ms:.0f} ms",
             flush=True,
         )
 
@@ -141,9 +147,14 @@ def cases(growth: bool, sizes: list[str], methods: list[str]) -> list[Case]:
 
 
 def measure(
-    case: Case, ceiling: float, copy: float, compiled: bool, captured: bool, workers: int
+    case: Case,
+    ceiling: float,
+    copy: float,
+    compiled: bool,
+    captured: bool,
+    split: bool,
 ) -> Row:
-    """One case."""
+    """One case, and the parts of its step if wanted."""
     gc.collect()  # or the last one's memory would count
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -183,7 +194,6 @@ def measure(
     torch.cuda.synchronize()
     times = [one.elapsed_time(other) for one, other in pairwise(marks)]
     peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    waiting = waited(case, corpus, method, state, settings, world, workers) if workers else ""
     step_ms = float(np.median(times))
     flops = float(np.mean([sum(training_flops(config, b) for b in some) for some in steps]))
     return Row(
@@ -199,9 +209,8 @@ def measure(
         rows=int(np.mean([_sum(some, lambda b: b.x_t.rows) for some in steps])),
         target_rows=int(np.mean([_sum(some, lambda b: len(b.target_rows)) for some in steps])),
         step_ms=step_ms,
-        **parts(state, steps[0][0], settings, case.batch),
+        **(parts(state, steps[0][0], settings, case.batch) if split else dict.fromkeys(PARTS, "")),
         making_ms=making,
-        waiting=waiting,
         peak_gib=peak / 2**30,
         reserved_gib=reserved / 2**30,
         tflops=flops / 1e12,
@@ -211,40 +220,13 @@ def measure(
     )
 
 
-def waited(
-    case: Case,
-    corpus: Corpus,
-    method: Method,
-    state: State,
-    settings: Settings,
-    world: World,
-    workers: int,
-) -> float:
-    """The share of 200 steps in which the GPU had nothing to do, after a start of 100."""
-    budget = budget_for(corpus, case.batch)
-    outcomes = []
-    batches = iter(Loader(corpus, method, budget, case.batch, 0, workers=workers))
-    for _ in range(300):
-        outcomes.append(take_step(state, next(batches), settings, world))
-        if len(outcomes) > 2:
-            outcomes[-3].read()
-    torch.cuda.synchronize()
-    some = outcomes[100:]
-    pauses = sum(
-        one.ended.elapsed_time(other.began)
-        for one, other in pairwise(some)
-        if one.ended is not None and other.began is not None
-    )
-    first, last = some[0].ended, some[-1].ended
-    assert first is not None
-    assert last is not None
-    return pauses / first.elapsed_time(last)
-
-
 def parts(state: State, batch: Batch, settings: Settings, sequences: int) -> dict[str, float]:
     """Milliseconds of the parts of a step, each captured and replayed on its own."""
     batch = padded(batch, Shapes(sequences).fitting(batch)).to(DEVICE)
     network, config = state.network, state.network.config
+    if state.captured:  # parts need memory of their own
+        state.captured.forget()
+        torch.cuda.empty_cache()
     assert state.update is not None
     update = state.update
 

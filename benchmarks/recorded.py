@@ -3,10 +3,16 @@
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 
 from recording import RESULTS
 
 Recorded = dict[str, str]
+SETTING = ("method", "preset", "batch", "context")
+LONG_RUNS = {
+    "fixed": ("did-fixed", "small", "64", "1024"),
+    "variable": ("did", "small", "64", "1024"),
+}
 CASE = ("what", "method", "preset", "batch", "context", "vocabulary", "gpu")
 
 
@@ -32,14 +38,24 @@ def newest(rows: Iterable[Recorded], columns: Sequence[str]) -> list[Recorded]:
 def training_steps(captured: bool = True) -> list[Recorded]:
     """The newest measurements of training steps, as graphs or without; never of compiled ones.
 
-    Whether the GPU waits is only measured now and then: the last answer of each case counts.
+    Whether the GPU waits is measured in long runs, of the paper's two settings.
     """
     rows = [row for row in read("gpu_train") if row["compiled"] == "False"]
-    rows = [row for row in rows if row.get("captured") == str(captured)]
-    waiting = {
-        _key(row, CASE): {"waiting": row["waiting"]} for row in rows if row.get("waiting", "")
-    }
-    return [row | waiting.get(_key(row, CASE), {}) for row in newest(rows, CASE)]
+    rows = newest([row for row in rows if row.get("captured") == str(captured)], CASE)
+    waits = {what: waiting(what) for what in LONG_RUNS}
+    return [
+        row | {"waiting": waits[row["what"]] if _key(row, SETTING) in LONG_RUNS.values() else ""}
+        for row in rows
+    ]
+
+
+def waiting(what: str) -> str:
+    """The share of time that the GPU waits, in the median hundred steps of the last long run."""
+    run: list[Recorded] = []
+    for row in read("gpu_steady"):
+        if row["what"] == what:
+            run = [*run, row] if run and int(row["step"]) > int(run[-1]["step"]) else [row]
+    return str(median(float(row["waiting"]) for row in run)) if run else ""
 
 
 def _key(row: Recorded, columns: Sequence[str]) -> tuple[str, ...]:

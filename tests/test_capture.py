@@ -79,6 +79,17 @@ def test_graphs_learn_what_steps_do(name, optimiser) -> None:
     assert (one - two).norm() <= 0.2 * (two - start).norm()
 
 
+def test_steps_before_the_first_graph_learn_the_same(monkeypatch) -> None:
+    """Batches of one shape come to lie in the same place: none is taken for the one before."""
+    monkeypatch.setattr(capture, "WATCHED", STEPS)
+    state, watched = learnt("did", learning_rate=1e-3)
+    assert state.captured is not None
+    assert state.captured.captures == 0
+    assert len(state.captured._rooms) < STEPS / 2
+    _, plain = learnt("did", learning_rate=1e-3, capture=False)
+    np.testing.assert_allclose(watched, plain, rtol=2e-3)
+
+
 def test_dropout_differs_from_step_to_step() -> None:
     state, settings, steps = begun("did", dropout=0.5, learning_rate=1e-9)
     world = World(0, 1, torch.device("cuda"))

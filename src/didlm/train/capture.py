@@ -64,15 +64,17 @@ class Captured:
             self._rooms[shape] = Room(batch, self._device, self._arrivals)
         room = self._rooms[shape]
         room.fill(batch)
+        # Made anew, so that it remembers nothing of an earlier batch in the same place.
+        here = replace(room.batch, x_t=replace(room.batch.x_t))
         if self._steps < WATCHED:  # which also builds kernels; a capture should not
             self._steps += 1
             begin()
-            self._learn(room.batch)
+            self._learn(here)
             if self._steps == WATCHED:  # what they worked in would stay beside the graphs' memory
                 torch.cuda.empty_cache()
             return
         if shape not in self._graphs:
-            self._graphs[shape] = self._capture(room.batch)
+            self._graphs[shape] = self._capture(here)
             self.captures += 1
         begin()
         self._graphs[shape].replay()
@@ -86,8 +88,7 @@ class Captured:
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="relaxed"
         ):
-            # Made anew, so that it remembers nothing of an earlier batch.
-            self._learn(replace(batch, x_t=replace(batch.x_t)))
+            self._learn(batch)
         return graph
 
 
