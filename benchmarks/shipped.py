@@ -28,6 +28,7 @@ from didlm.text.documents import read_documents
 from recording import record
 
 HOME = Path(__file__).parents[1] / "src/didlm/models/stories"
+CARD = HOME / "README.md"
 TRAINING = ("tinystories.train", "fables.train", "books")
 SAMPLES, STEPS = 256, 64
 
@@ -63,13 +64,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="for all but the time of four stories")
     options = parser.parse_args()
     if options.run:
-        card = (HOME / "README.md").read_text(encoding="utf-8")
-        load(options.run).save_pretrained(HOME, card, "fp16")
+        load(options.run).save_pretrained(HOME, CARD.read_text(encoding="utf-8"), "fp16")
     row = measured(options.stories, options.device)
     print(row)
     record("shipped", [row], shlex.join(["python", *sys.argv]), ["torch"])
-    card = HOME / "README.md"
-    card.write_text(with_figures(card.read_text(encoding="utf-8"), row), encoding="utf-8")
+    CARD.write_text(with_figures(CARD.read_text(encoding="utf-8"), row), encoding="utf-8")
 
 
 def measured(stories: Path, device: str) -> Row:
@@ -134,7 +133,7 @@ def with_figures(card: str, row: Row) -> str:
         "of their runs of 13 tokens, in the training data": (
             f"{share}; of those of unseen real stories {100 * row.copied_unseen:.1f} %"
         ),
-        f"four stories in {row.steps} steps on {row.threads} cores": f"{row.seconds_for_four:.1f} s",
+        f"four stories in {row.steps} steps, {row.threads} cores": f"{row.seconds_for_four:.1f} s",
     }
     lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in figures.items())]
     table = "\n".join(lines) + "\n"
