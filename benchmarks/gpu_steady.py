@@ -90,7 +90,7 @@ def steady(case: Case, steps: int, workers: int, optimiser: str) -> Iterator[Row
     state = State.start(Network(config).to(DEVICE), settings, world)
     budget = budget_for(corpus, case.batch)
     loader = Loader(corpus, method, budget, case.batch, 0, workers=workers)
-    meter = Meter(loader, config, world, 0.0)
+    meter = Meter(loader, config, world)
     batches, unread, before = iter(loader), [], 0.0
     for step in range(1, WARM_UP + steps + 1):
         outcome = take_step(state, next(batches), settings, world, meter.count)

@@ -32,6 +32,11 @@ TOKENIZER = Tokenizer.train_bpe(["red fox and blue owl"] * 3, 300)
 STEPS = 14
 
 
+@pytest.fixture(autouse=True)
+def _graphs_from_the_second_step_on(monkeypatch) -> None:
+    monkeypatch.setattr(capture, "WATCHED", 1)
+
+
 def begun(name: str, **changes) -> tuple[State, Settings, list]:
     """A run that is about to start, and the batches of its steps."""
     method = find_method(name).build(TOKENIZER, fixed_length=40, given_share=0.3)

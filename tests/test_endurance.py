@@ -25,7 +25,7 @@ from didlm.train.settings import Settings
 from processes import run, run_on_a_small_disk, run_together, start, together
 
 WORDS = ["red", "blue", "green", "fox", "owl", "runs", "sleeps", "and", "then"]
-TIMINGS = ("tokens_per_second", "waiting", "memory_mib")
+TIMINGS = ("tokens_per_second", "waiting", "memory_mib", "seconds")
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
@@ -87,7 +87,7 @@ def assert_same_run(one: Path, other: Path) -> None:
     first, second = (find_checkpoint(folder, print) for folder in (one, other))
     assert first is not None
     assert second is not None
-    assert first.progress == second.progress
+    assert first.progress | {"seconds": 0} == second.progress | {"seconds": 0}
     for file in first.folder.glob("__*"):
         assert file.read_bytes() == (second.folder / file.name).read_bytes()
 
@@ -138,6 +138,9 @@ def test_killed_after_a_checkpoint_it_really_resumes(store, whole, tmp_path) -> 
     assert start(tmp_path, run, settings(store), folder).end() == "trained"
     (step,) = resumptions(folder)
     assert 0 < step < 24
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    seconds = [line["seconds"] for line in lines]
+    assert seconds == sorted(seconds)  # it goes on from where the first part was
     assert_same_run(whole, folder)
 
 

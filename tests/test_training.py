@@ -74,6 +74,9 @@ def test_a_run_leaves_a_model_that_writes_and_a_full_record(corpus_file, tmp_pat
     assert [m["step"] for m in metrics if m["kind"] == "train"] == [2, 4, 6]
     validations = [m for m in metrics if m["kind"] == "valid"]
     assert [m["step"] for m in validations] == [3, 6]
+    seconds = [m["seconds"] for m in metrics]
+    assert seconds[0] > 0
+    assert seconds == sorted(seconds)
     assert all(math.isfinite(m["nats_per_document"]) for m in validations)
     bounded = model.method.bounded
     assert all(("conditional_nats_per_token" in m) == bounded for m in validations)

@@ -5,7 +5,8 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +100,9 @@ def train(
     ] = None,
     method: Annotated[str | None, typer.Option(help="did, did-fixed, radd, ilm or ar.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    flops: Annotated[
+        float | None, typer.Option(help="Floating-point operations to spend, in place of steps.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
     checkpoint_every: Annotated[
@@ -115,7 +119,6 @@ def train(
     ] = None,
 ) -> None:
     """Train a model on your text, or on the embedded stories."""
-    from didlm.train.loop import Interrupted, TrainingStopped
     from didlm.train.loop import train as run
     from didlm.train.prepare import joined
     from didlm.train.resume import settings_to_go_on
@@ -123,9 +126,9 @@ def train(
     from didlm.train.settings import recipe as read_recipe
 
     chosen = dict(read_recipe(recipe) if recipe else {})
-    named: dict[str, str | int | None] = {"valid": valid, "preset": preset, "init": init}
+    named: dict[str, str | float | None] = {"valid": valid, "preset": preset, "init": init}
     named |= {"data": joined(data) if data else None, "checkpoint_every": checkpoint_every}
-    named |= {"method": method, "steps": steps, "seed": seed, "device": device}
+    named |= {"method": method, "steps": steps, "seed": seed, "device": device, "flops": flops}
     chosen |= {name: v for name, v in named.items() if v is not None}
     for assignment in set_ or []:
         name, equals, value = assignment.partition("=")
@@ -139,8 +142,17 @@ def train(
     settings = settings_to_go_on(out, chosen) if resume else Settings().changed(chosen)
     if steps is not None and settings.flops:
         raise ValueError("--steps has no effect where flops are set: the steps follow from them")
-    try:
+    with _training():
         run(settings, out, resume)
+
+
+@contextmanager
+def _training() -> Iterator[None]:
+    """Training that cannot go on ends in one sentence and an exit code of its own."""
+    from didlm.train.loop import Interrupted, TrainingStopped
+
+    try:
+        yield
     except (Interrupted, TrainingStopped) as error:
         print(f"didlm: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, Interrupted) else 1) from None
@@ -484,6 +496,72 @@ def plan(
     )
 
 
+@app.command(name="lm-eval")
+def lm_eval(
+    model: Annotated[str, typer.Option(help=_MODEL)],
+    tasks: Annotated[str, typer.Option(help="Of the harness, with commas between them.")],
+    include: Annotated[
+        Path | None, typer.Option(help="A folder with tasks of your own, as .yaml files.")
+    ] = None,
+    shots: Annotated[int | None, typer.Option(help="Examples in each prompt.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Documents of each task.")] = None,
+    draws: Annotated[int, typer.Option(min=1, help="Noised states of a continuation.")] = 32,
+    steps: Annotated[int, typer.Option(help="Of generation, as for generate.")] = 64,
+    top_p: Annotated[float, typer.Option(help="Of generation, as for generate.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of noise and samples.")] = 0,
+    batch_size: Annotated[int | None, typer.Option(help="Texts written together.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+) -> None:
+    """Run tasks of EleutherAI's evaluation harness on a model."""
+    from didlm.harness.command import harness_for_user
+
+    harness_for_user(
+        model,
+        tasks,
+        include,
+        shots,
+        limit,
+        device,
+        json,
+        draws=draws,
+        steps=steps,
+        top_p=top_p,
+        seed=seed,
+        batch_size=batch_size,
+    )
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A table or figure of the paper; all are listed without.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="paper, minutes or smallest.")] = "paper",
+    data: Annotated[
+        list[str] | None, typer.Option(help="NAME=PATH: a file in place of a dataset; repeatable.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="RUN=MODEL: a model in place of a run; repeatable.")
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="As for evaluate; gpt2-large at the scale of the paper.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of all training: NAME=VALUE.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, ...")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of runs, figures and tables.")] = Path(
+        "reproduction"
+    ),
+) -> None:
+    """Do again what the paper did: train, measure, and print its tables with ours beside them."""
+    from didlm.reproduce.command import reproduce_for_user
+
+    with _training():
+        reproduce_for_user(name, scale, data or [], model or [], judge, set_ or [], device, out)
+
+
 @app.command()
 def push(
     repo: Annotated[str, typer.Argument(help="Where to on the hub: owner/name.")],
@@ -522,6 +600,34 @@ def convert(
     from didlm.convert.command import convert_for_user
 
     convert_for_user(source, kind, tokenizer, out, ema, heads, length)
+
+
+@app.command()
+def serve(
+    model: Annotated[str, typer.Option(help=_MODEL)] = "stories",
+    host: Annotated[
+        str, typer.Option(help="Any but this machine's own needs DIDLM_TOKEN in the environment.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any.")] = 8000,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    batch: Annotated[
+        int | None, typer.Option(help="Texts written at once; 16, or 64 on a GPU.")
+    ] = None,
+    waiting: Annotated[
+        int | None, typer.Option(help="Texts that may wait for that; twice as many.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="Until a request is given up.")] = 300,
+) -> None:
+    """Serve a model over HTTP, with a page to watch it write."""
+    from didlm.serve.command import serve_for_user
+    from didlm.serve.limits import Limits
+
+    # More at once than keep a processor busy would only make everybody wait longer.
+    batch = batch if batch is not None else 16 if device == "cpu" else 64
+    waiting = 2 * batch if waiting is None else waiting
+    limits = Limits(batch=batch, waiting=waiting, seconds=seconds)
+    serve_for_user(model, host, port, device, dtype, limits)
 
 
 def _interrupt(number: int, frame: object) -> None:

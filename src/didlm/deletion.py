@@ -1,6 +1,6 @@
 """The forward process: every free token is deleted independently (Eq. transition-probability).
 
-Both functions return `keep`, one boolean per token of the text. BOS is not part of the text and
+All functions return `keep`, one boolean per token of the text. BOS is not part of the text and
 given tokens are always kept.
 """
 
@@ -28,6 +28,21 @@ def delete_exactly(
         raise ValueError(f"cannot delete {count} of {free.size} free tokens")
     keep = np.ones(length, dtype=np.bool_)
     keep[rng.choice(free, size=count, replace=False)] = False
+    return keep
+
+
+def delete_alike(
+    length: int, count: int, rng: np.random.Generator, given: Integers | None = None
+) -> BoolArray:
+    """The same, but generators that start alike choose alike, in texts of other lengths too.
+
+    Every free place draws a number, the first place the first, and those with the lowest go.
+    """
+    free = np.flatnonzero(_free(length, given))
+    if not 0 <= count <= free.size:
+        raise ValueError(f"cannot delete {count} of {free.size} free tokens")
+    keep = np.ones(length, dtype=np.bool_)
+    keep[free[np.argsort(rng.random(free.size), kind="stable")[:count]]] = False
     return keep
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -32,7 +32,10 @@ from didlm.methods.method import Method
 from didlm.methods.registry import find_method
 from didlm.model.config import ModelConfig
 from didlm.model.transformer import Network
+from didlm.packed import Packed, pack
 from didlm.push import push
+
+Tokens = TypeVar("Tokens", IntArray, torch.Tensor)
 
 FORMAT = 1
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -129,7 +132,7 @@ class Model:
         **controls: Any,
     ) -> Iterator[list[Frame]]:
         """Fill a template and yield the texts as they are after every step, for live display."""
-        task = self._task([_parts(template)], num_samples, seed, controls)
+        task = self.task([_parts(template)], num_samples, seed, controls)
         return iter(write_all(task, num_samples, watched=True, trace=False))
 
     def gaps(self, text: str, t: float = 0.5, top: int = 5) -> list[Gap]:
@@ -141,14 +144,18 @@ class Model:
             top: how many of the likeliest tokens to name at each gap.
         """
         check_known(text, self.tokenizer)
-        tokens = self._fitting(self.tokenizer.encode(text))
+        return self.gaps_between(pack([self.tokenizer.encode(text)], self.tokenizer.bos), t, top)
+
+    def gaps_between(self, x_t: Packed, t: float = 0.5, top: int = 5) -> list[Gap]:
+        """The same of a text in tokens, of which some may be given and some gaps closed."""
+        self._fitting(x_t.tokens[1:])
         if not self.network.config.rates:
             raise ValueError(
                 f"the method '{self.method.name}' does not say where tokens are missing"
             )
         self.network.eval()
         scorer = NetworkScorer(self.network)
-        return gaps_of(scorer, self.tokenizer, tokens, t, self.length, top, self.device)
+        return gaps_of(scorer, self.tokenizer, x_t.to(self.device), t, self.length, top)
 
     def score(
         self, text: str, given: str | Parts | None = None, draws: int = 64, seed: int = 0
@@ -180,7 +187,7 @@ class Model:
         """Where the network is."""
         return self.network.token_head.device
 
-    def _fitting(self, tokens: IntArray) -> IntArray:
+    def _fitting(self, tokens: Tokens) -> Tokens:
         if len(tokens) > self.longest:
             raise ValueError(
                 f"the text has {len(tokens)} tokens: "
@@ -201,13 +208,18 @@ class Model:
         batch_size = BATCH if batch_size is None else whole_number(batch_size, "the batch size")
         if batch_size < 1:
             raise ValueError(f"a batch needs at least one text: got a batch size of {batch_size}")
-        task = self._task(templates, num_samples, seed, controls)
+        task = self.task(templates, num_samples, seed, controls)
         steps = write_all(task, batch_size, callback is not None, trace)
         return finish(steps, callback)
 
-    def _task(
+    def task(
         self, templates: list[Parts], num_samples: int, seed: int | None, options: dict[str, Any]
     ) -> Task:
+        """What there is to do to fill templates: each once, or a single one `num_samples` times.
+
+        Raises:
+            ValueError: if the options are not to be had.
+        """
         num_samples = whole_number(num_samples, "the number of samples")
         if num_samples < 1:
             raise ValueError(f"cannot write {num_samples} texts")

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,14 +89,15 @@ class Plots:
         axes.set(yscale="log")
         return _png(figure, axes)
 
-    def bounds(self, entropy: float | None) -> bytes:
+    def bounds(self, against: str, entropy: float | None) -> bytes:
         """Likelihood of the validation documents in the course of training."""
-        figure, axes = _axes(FLOPS, "nats per text")
+        label = {"flops": FLOPS, "seconds": "seconds of training"}[against]
+        figure, axes = _axes(label, "nats per text")
         for entry in self.entries:
             lines = validations(entry)
             exact = "exact" if entry.likelihood and entry.likelihood.exact else "bound"
             axes.plot(
-                [line.get("flops") or np.nan for line in lines],
+                [line.get(against) or np.nan for line in lines],
                 [line["nats_per_document"] for line in lines],
                 marker=".",
                 color=self.colour[entry.name],
@@ -163,13 +165,19 @@ def _draw(
             pictures[title] = shown.by_flops(value, name)
     if judged.entries:
         pictures[f"Perplexity at equal entropy{kind}"] = judged.temperatures(data_entropy)
-    trained = plots.of(lambda e: bool(e.likelihood and e.flops and validations(e)))
-    if trained.entries:
-        pictures[f"Likelihood against training FLOPs{kind}"] = trained.bounds(document_entropy)
+    for against, name in (("flops", "training FLOPs"), ("seconds", "seconds of training")):
+        known = plots.of(partial(_tells, figure=against))
+        if known.entries:
+            pictures[f"Likelihood against {name}{kind}"] = known.bounds(against, document_entropy)
     learnt = plots.of(lambda entry: bool(entry.curve))
     if learnt.entries:
         pictures[f"Training loss{kind}"] = learnt.losses()
     return pictures
+
+
+def _tells(entry: Entry, figure: str) -> bool:
+    """Whether its run says how much of something each of its validations took."""
+    return entry.likelihood is not None and any(line.get(figure) for line in validations(entry))
 
 
 def validations(entry: Entry) -> list[dict[str, Any]]:

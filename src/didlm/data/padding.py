@@ -15,7 +15,7 @@ from didlm.data.batch import Batch
 from didlm.packed import Packed
 
 MOST = 40  # shapes in use: each needs a graph of its own
-SPARE = 0.04  # share by which batches may grow at first
+SPARE = 0.3  # share by which all else may grow that costs nothing
 SHARED = 64  # rows that the targets of no weight stand in
 DUMMIES = 4  # attention within them costs the square of their rows: the more, the less
 
@@ -79,15 +79,17 @@ def padded(batch: Batch, shape: Shape) -> Batch:
 class Shapes:
     """Chooses the shape of each batch such that few are in use.
 
-    Rows come in steps, and if that makes too many shapes, in larger ones. Of everything else there
-    is as much as any batch so far has had, and a little more: it costs little. Whenever that is not
-    enough, a new generation of shapes begins, with more to spare.
+    Rows come in steps, and if that makes too many shapes, in larger ones. There is room for as many
+    rows with targets as any batch so far has had, and for half more than they have varied by: these
+    cost time. Of the rest there is plenty. Whenever that is not enough, a new generation of shapes
+    begins.
     """
 
     def __init__(self, sequences: int) -> None:
         """Begin, with the most sequences that any batch has."""
         self._sequences = sequences
-        self._generation, self._spare = 0, SPARE
+        self._generation = 0
+        self._fewest: float = math.inf  # rows with targets of any batch
         self._grain, self._target_rows, self._targets, self._longest = 0, 0, 0, 0
         self._in_use: set[int] = set()  # numbers of rows
 
@@ -98,12 +100,13 @@ class Shapes:
         self._grain = self._grain or max(128, 2 ** round(math.log2(max(rows, 1) / 128)))
         room = self._target_rows, self._targets, self._longest
         if not self._targets or any(one > other for one, other in zip(needed, room, strict=True)):
-            more = 1 + self._spare
-            self._target_rows = max(self._target_rows, _up(int(more * needed[0]), 128))
-            self._targets = max(self._targets, _up(int(more * needed[1]), 1024))
-            self._longest = max(self._longest, self._grain, _up(batch.longest, 128))
+            target_rows, targets, longest = needed
+            varied = target_rows - min(self._fewest, target_rows)
+            self._target_rows = max(self._target_rows, _up(int(target_rows + varied / 2), 128))
+            self._targets = max(self._targets, _up(int((1 + SPARE) * targets), 1024))
+            self._longest = max(self._longest, self._grain, _up(int((1 + SPARE) * longest), 128))
             self._begin_anew()
-            self._spare *= 2
+        self._fewest = min(self._fewest, needed[0])
         padded_rows = _up(rows + 1, self._grain)  # a dummy has at least one
         self._in_use.add(padded_rows)
         if len(self._in_use) > MOST:

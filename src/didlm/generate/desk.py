@@ -67,6 +67,10 @@ class Desk(Protocol):
         """Take the texts where `gone` [S] is true off."""
         ...
 
+    def join(self, more: State) -> None:
+        """Lay other texts beside those that are there."""
+        ...
+
     def give_back(self) -> None:
         """Nothing comes any more."""
         ...
@@ -107,6 +111,10 @@ class PlainDesk:
     def clear(self, gone: Tensor) -> None:
         """Keep the others."""
         self.state = self.state.select(~gone)
+
+    def join(self, more: State) -> None:
+        """Behind them."""
+        self.state = self.state.joined(more)
 
     def give_back(self) -> None:
         """There is nothing to keep."""
@@ -189,6 +197,13 @@ class RoomyDesk:
         """Leave an empty text in their places."""
         _copy(self.state, self.tidy(self.state.emptied(gone)))
         self.make_room(int(self.end(self.state.draft.x_t)))
+
+    def join(self, more: State) -> None:
+        """In the places of empty texts."""
+        there, room = self.state, self._buffers
+        texts = there.select(there.number >= 0).joined(more)
+        places = len(room.number) - PLACES
+        self.lay_out(texts.filled(places, len(room.draft.least), room.grid.shape[1]))
 
     def give_back(self) -> None:
         """Keep the recordings for another batch."""

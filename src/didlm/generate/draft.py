@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from didlm.generate.scorer import Answer, Recall
 from didlm.generate.template import NO_LIMIT, Start
@@ -53,6 +54,46 @@ class Draft:
         kept = chosen[self.x_t.sequence]
         draft = replace(self.map_rows(lambda x: x[kept]), x_t=self.x_t.select(chosen))
         return draft.with_open_blanks()
+
+    def joined(self, more: "Draft") -> "Draft":
+        """With other texts behind these."""
+        one, other = self.renumbered(), more.renumbered()
+        first = len(one.least) - 1  # the last one is nobody's
+        other = replace(other, blank=torch.where(other.blank >= 0, other.blank + first, -1))
+        rows, texts = one.x_t.rows, other.x_t
+        x_t = Packed(
+            tokens=torch.cat([one.x_t.tokens, texts.tokens]),
+            offsets=torch.cat([one.x_t.offsets, texts.offsets[1:] + rows]),
+            given=torch.cat([one.x_t.given, texts.given]),
+            open=torch.cat([one.x_t.open, texts.open]),
+        )
+        return Draft(
+            x_t=x_t,
+            blank=torch.cat([one.blank, other.blank]),
+            spaced=torch.cat([one.spaced, other.spaced]),
+            born=torch.cat([one.born, other.born]),
+            log_rate=torch.cat([one.log_rate, other.log_rate]),
+            features=_stacked(one.features, other.features),
+            memory=_stacked(one.memory, other.memory),
+            known=torch.cat([one.known, other.known]),
+            least=torch.cat([one.least[:-1], other.least]),
+            most=torch.cat([one.most[:-1], other.most]),
+            bounded=one.bounded or other.bounded,
+        )
+
+    def renumbered(self) -> "Draft":
+        """With only those blanks that an open gap belongs to."""
+        there = self.blank[self.x_t.open].unique()
+        number = torch.full_like(self.least, -1)
+        number[there] = torch.arange(len(there), device=there.device)
+        least, most = (pad(limit[there], (0, 1)) for limit in (self.least, self.most))
+        return replace(
+            self,
+            blank=torch.where(self.blank >= 0, number[self.blank], -1),
+            least=least,
+            most=most,
+            bounded=_is_bounded(least, most),
+        )
 
     def with_open_blanks(self) -> "Draft":
         """Without the limits of blanks that no open gap belongs to any more."""
@@ -151,6 +192,17 @@ def _filled(old: Tensor, rows: Tensor | None, new: Tensor) -> Tensor:
     return result
 
 
+def _is_bounded(least: np.ndarray | Tensor, most: np.ndarray | Tensor) -> bool:
+    """Whether any blank but the last, which is nobody's, has limits."""
+    return bool((least > 0).any() or (most[:-1] < NO_LIMIT).any())
+
+
+def _stacked(one: Tensor, other: Tensor) -> Tensor:
+    """Rows [T, ...] of both, where one of them may not have been answered yet."""
+    shape = max(one.shape[1:], other.shape[1:])
+    return torch.cat([x if x.numel() else x.new_zeros(len(x), *shape) for x in (one, other)])
+
+
 def _closed(draft: Draft, rows: Tensor) -> Draft:
     return replace(draft, x_t=replace(draft.x_t, open=draft.x_t.open & ~rows))
 
@@ -183,5 +235,5 @@ def begin(starts: Sequence[Start], bos: int, device: torch.device | str = "cpu")
         known=torch.zeros(x_t.rows, dtype=torch.bool, device=device),
         least=torch.from_numpy(least).to(device),
         most=torch.from_numpy(most).to(device),
-        bounded=bool((least > 0).any() or (most[:-1] < NO_LIMIT).any()),
+        bounded=_is_bounded(least, most),
     )

@@ -40,6 +40,8 @@ class Finished:
 class Writer:
     """A batch of texts being written; each `step` is at most one call of the model."""
 
+    patient = True  # where texts stay in their places, those that are done may wait for others
+
     def __init__(self, scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int = 0) -> None:
         """Begin.
 
@@ -54,16 +56,18 @@ class Writer:
             ValueError: if what is given and the limits do not go together.
         """
         check_limits(draft, plan.shortest, plan.longest)
+        self._prepare(scorer, plan, draft.blank.device)
+        self.unfinished = len(draft.x_t)
+        self.desk = self._stages.desk = self._lay_out(begun(scorer, draft, plan, seed, first))
+
+    def _prepare(self, scorer: Scorer, plan: Plan, device: torch.device) -> None:
         self.scorer, self.plan = scorer, plan
-        device = draft.blank.device
         self.in_network = Stopwatch(device)  # the time that the model takes to read
         self.in_head = Stopwatch(device)  # and to name tokens
         self.finished: list[Finished] = []
-        self.unfinished = len(draft.x_t)
         self._stages = Stages(scorer, plan, device)
         self._reads = True  # whether there is anything new to read
         self._seen = Report(0, 0, 0, 0, 0, 0)  # in the last pass
-        self.desk = self._stages.desk = self._lay_out(_begun(scorer, draft, plan, seed, first))
 
     @property
     def draft(self) -> Draft:
@@ -103,7 +107,7 @@ class Writer:
         """Take those texts out of the batch that have come to the end of the grid."""
         seen = self._seen
         # Where the others stay in their places it must be worth it.
-        stays = self.desk.records and 8 * seen.idle_rows < seen.rows
+        stays = self.patient and self.desk.records and 8 * seen.idle_rows < seen.rows
         if not seen.ending or (stays and seen.ending < self.unfinished):
             return
         state, done = self.desk.state, self.desk.state.done
@@ -123,6 +127,11 @@ class Writer:
             self.finished += [Finished(*column) for column in columns]
             self.unfinished -= count
             self.desk.clear(done)
+
+    @property
+    def records(self) -> bool:
+        """Whether the batch lies where a GPU can record what is done to it."""
+        return isinstance(self.scorer, NetworkScorer) and self.scorer.recordable
 
     def frames(self) -> dict[int, Frame]:
         """The texts of the batch as they are now, by sample number."""
@@ -156,36 +165,38 @@ class Writer:
         return roomy_desk(state, len(texts) * (longest + 1), scorer.network, stages)
 
 
-def _begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> State:
+def begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> State:
     """The state before the first pass."""
     device = draft.blank.device
     forbidden = torch.arange(scorer.outputs, device=device) >= scorer.vocabulary
     if plan.forbidden is not None:
         forbidden[: scorer.vocabulary] |= plan.forbidden
-    without_space: Tensor | None = None
+    spaceless: Tensor | None = None
     if plan.without_space is not None and bool(draft.spaced.any()):
-        without_space = torch.ones_like(forbidden)
-        without_space[: scorer.vocabulary] = plan.without_space
-        if bool((forbidden | without_space).all()):
+        spaceless = without_space(plan.without_space, scorer)
+        if bool((forbidden | spaceless).all()):
             raise ValueError(
                 "the text before a blank ends in a space, but every token that begins with one "
                 "is banned"
             )
     number = torch.arange(first, first + len(draft.x_t), device=device)
     grid = torch.tensor(plan.grid, dtype=torch.float64, device=device)
+    grid = grid.expand(len(number), -1)
     none, no = torch.zeros_like(number), torch.zeros_like(number, dtype=torch.bool)
     nowhere = torch.zeros_like(draft.blank)
     return State(
         draft=draft,
         number=number,
         key=uniforms.sample_keys(seed, number),
-        time=grid[:1].repeat(len(number)),
+        time=grid[:, 0].contiguous(),
         place=none,
         passes=none,
         calls=none,
         stale=~no,
         stopped=no,
         idle=no,
+        grid=grid,
+        own=None,
         fires=nowhere.bool(),
         until=none.double(),
         rows=nowhere,
@@ -195,10 +206,15 @@ def _begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> S
         rows_read=none.new_zeros(()),
         bad=no.new_zeros(()),
         report=none.new_zeros(len(Report._fields)),
-        grid=grid,
         forbidden=forbidden.nonzero().squeeze(-1),
-        without_space=without_space,
+        without_space=spaceless,
     )
+
+
+def without_space(tokens: Tensor, scorer: Scorer) -> Tensor:
+    """Which outputs of the model are no tokens that begin with a space, given those tokens [V]."""
+    padding = tokens.new_ones(scorer.outputs - scorer.vocabulary)
+    return torch.cat([tokens, padding])
 
 
 def _check_numbers(bad: int) -> None:

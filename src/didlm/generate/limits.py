@@ -78,8 +78,8 @@ class Limits:
         return clamp_fired(fires, order, self.blank, torch.zeros_like(due), self.room_in_blank)
 
 
-def limits_of(draft: Draft, shortest: int, longest: int) -> Limits:
-    """The limits of a draft whose texts are to have `shortest` to `longest` tokens."""
+def limits_of(draft: Draft, shortest: int | Tensor, longest: int | Tensor) -> Limits:
+    """The limits of a draft whose texts are to have `shortest` to `longest` tokens, or [S] each."""
     x_t, sequence = draft.x_t, draft.x_t.sequence
     owner = lacking = room_in_blank = draft.least  # nobody asks where blanks have no limits
     blank = draft.blank

@@ -71,7 +71,7 @@ class Stages:
 
     def read(self, state: State, reads: int) -> State:
         """Ask the model about the texts that are due; the others keep their answers."""
-        idle = state.place == len(state.grid) - 1
+        idle = state.place == state.end
         state = replace(state, idle=idle, passes=state.passes + ~idle)
         if self.rises:
             state = self._delete_where_time_rises(state)
@@ -151,7 +151,7 @@ class Stages:
             fires=fires.sum(),
             broken=broken.long(),
             bad=state.bad.long(),
-            ending=((state.until <= state.grid[-1]) & present).sum(),
+            ending=((state.until <= state.grid[:, -1]) & present).sum(),
             idle_rows=(x_t.offsets.diff() * (state.idle & present)).sum(),
         )
         return replace(
@@ -174,12 +174,13 @@ class Stages:
             logits.index_fill_(-1, state.forbidden, -torch.inf)
             if self.plan.end is not None:
                 x_t = state.draft.x_t
-                short = (x_t.lengths < self.plan.shortest)[x_t.sequence[some]]
+                shortest = (state.own or self.plan).shortest
+                short = (x_t.lengths < shortest)[x_t.sequence[some]]
                 logits[:, self.plan.end].masked_fill_(short, -torch.inf)
             if state.without_space is not None:
                 spaced = state.draft.spaced[some, None]
                 logits.masked_fill_(spaced & state.without_space, -torch.inf)
-            drawn.append(draw_tokens(logits, uniform, self.plan.tokens))
+            drawn.append(draw_tokens(logits, uniform, self._token_controls(state, some)))
         # What is drawn from no numbers must not lead anywhere until that is noticed.
         tokens = torch.cat(drawn).clamp(max=self.scorer.outputs - 1)
         fires = torch.arange(gaps, device=rows.device) < state.report[1]
@@ -227,7 +228,21 @@ class Stages:
     # What the stages need to know.
 
     def _limits(self, state: State) -> Limits:
-        return limits_of(state.draft, self.plan.shortest, self.plan.longest)
+        own = state.own or self.plan
+        return limits_of(state.draft, own.shortest, own.longest)
+
+    def _token_controls(self, state: State, rows: Tensor) -> TokenControls:
+        """Those of the plan, or of the texts that the rows belong to."""
+        if state.own is None:
+            return self.plan.tokens
+        # Searched for, since this is done to all of a desk, of which a part is in use.
+        text = torch.searchsorted(state.draft.x_t.offsets, rows, right=True) - 1
+        text = text.clamp(max=len(state.number) - 1)
+        return replace(
+            self.plan.tokens,
+            temperature=state.own.temperature[text],
+            top_p=state.own.top_p[text],
+        )
 
     def _rates(self, state: State, complete: Tensor) -> Tensor:
         """How many tokens the model expects in each gap [T]: none in closed or complete ones."""
@@ -262,7 +277,7 @@ class Stages:
 
     def _lacks_something(self, state: State) -> Tensor:
         """Whether a text [S] cannot end yet: something must still come, and something does."""
-        if not self.plan.shortest and not state.draft.bounded:
+        if state.own is None and not self.plan.shortest and not state.draft.bounded:
             return torch.zeros_like(state.stale)
         return self._limits(state).unmet & state.stale
 
@@ -275,7 +290,7 @@ class Stages:
 
 def _target(state: State) -> Tensor:
     """The next time on the grid [S]."""
-    return state.grid[(state.place + 1).clamp(max=len(state.grid) - 1)]
+    return state.grid.gather(1, (state.place + 1).clamp(max=state.end)[:, None]).squeeze(1)
 
 
 def _uniforms(state: State, purpose: int, rows: Tensor | None = None) -> Tensor:

@@ -18,11 +18,14 @@ NUCLEUS = 256  # how many of the likeliest tokens are tried first as the nucleus
 class TokenControls:
     """How the distribution over tokens is bent before one is drawn."""
 
-    temperature: float = 1.0
-    top_p: float = 1.0  # draw from the smallest set of likeliest tokens that has this probability
+    temperature: float | Tensor = 1.0  # of all rows, or of each [R, 1]; so is the next
+    # Draw from the smallest set of likeliest tokens that has this probability.
+    top_p: float | Tensor = 1.0
     top_k: int | None = None  # draw from so many of the likeliest tokens
 
     def __post_init__(self) -> None:
+        if isinstance(self.temperature, Tensor) or isinstance(self.top_p, Tensor):
+            return  # they were numbers once, and checked then
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"the temperature must be positive: got {self.temperature}")
         if not 0 < self.top_p <= 1:
@@ -41,19 +44,27 @@ def draw_tokens(logits: Tensor, uniform: Tensor, controls: TokenControls) -> Ten
         uniform: one draw from [0, 1) per row [R], in float64.
         controls: temperature, top-p and top-k.
     """
-    if controls.temperature != 1:
+    temperature, top_p = controls.temperature, controls.top_p
+    if isinstance(temperature, Tensor) or temperature != 1:
         logits = logits - logits.amax(-1, keepdim=True)  # so that nothing overflows
-        logits = logits / max(controls.temperature, COLDEST)
+        if isinstance(temperature, Tensor):
+            logits = logits / temperature.clamp(min=COLDEST).to(logits.dtype)
+        else:
+            logits = logits / max(temperature, COLDEST)
     weights = logits.softmax(-1)
     if controls.top_k is not None and controls.top_k < weights.shape[-1]:
         least = weights.topk(controls.top_k, -1).values[:, -1:]
         weights.masked_fill_(weights < least, 0)
-    if controls.top_p < 1:
-        weights.masked_fill_(weights < _nucleus_edge(weights, controls.top_p), 0)
+    if isinstance(top_p, Tensor):
+        # A nucleus of nothing is one token, found at once; nobody asks for it.
+        edge = _nucleus_edge(weights, torch.where(top_p < 1, top_p, 0))
+        weights.masked_fill_((weights < edge) & (top_p < 1), 0)
+    elif top_p < 1:
+        weights.masked_fill_(weights < _nucleus_edge(weights, top_p), 0)
     return _invert(weights, uniform)
 
 
-def _nucleus_edge(weights: Tensor, top_p: float) -> Tensor:
+def _nucleus_edge(weights: Tensor, top_p: float | Tensor) -> Tensor:
     """The least weight [R, 1] in the nucleus: the tokens before it have less than `top_p`."""
     wanted = weights.sum(-1, keepdim=True, dtype=torch.float64) * top_p
     if weights.is_cuda:

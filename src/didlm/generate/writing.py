@@ -1,15 +1,15 @@
 """From what a user asks for to samples: batches, forced words, frames, timing."""
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from didlm.data.tokenizer import Tokenizer
 from didlm.generate.controls import Controls
-from didlm.generate.draft import begin
-from didlm.generate.driver import Writer, write
+from didlm.generate.draft import Draft, begin
+from didlm.generate.driver import Finished, Writer, write
 from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import Scorer
 from didlm.generate.stages import Plan
@@ -70,9 +70,7 @@ def finish(steps: Steps, callback: Callback | None = None) -> list[Sample]:
 def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) -> Steps:
     clock = Stopwatch(task.device)
     with clock.running():
-        starts = _starts(task, range(first, first + size))
-        begun = [task.method.start(each, task.controls.length) for each in starts]
-        draft = begin(begun, task.tokenizer.bos, task.device)
+        starts, draft = begun(task, range(first, first + size))
         writer = Writer(task.scorer, draft, task.plan, task.seed, first)
     frames: dict[int, list[Frame]] = {number: [] for number in range(first, first + size)}
 
@@ -90,23 +88,38 @@ def _write_batch(task: Task, first: int, size: int, watched: bool, trace: bool) 
             yield observe()
     samples = []
     for text in sorted(writer.finished, key=lambda text: text.number):
-        start, length = starts[text.number - first], task.method.finish(text.tokens)
-        decoded = task.tokenizer.decode(text.tokens[:length])
-        sample = Sample(
-            text=decoded,
-            tokens=text.tokens[:length].tolist(),
-            born=text.born[:length].tolist(),
-            nfe=text.calls,
-            steps=text.passes,
+        sample = replace(
+            sample_of(task, starts[text.number - first], text),
             seconds=clock.seconds / size,
             network_seconds=(writer.in_network.seconds + writer.in_head.seconds) / size,
-            seed=task.seed,
-            number=text.number,
-            exact=start.exact and is_kept(start, decoded),
             frames=frames[text.number] if trace else [],
         )
         samples.append(sample)
     return samples
+
+
+def begun(task: Task, numbers: range) -> tuple[list[Start], Draft]:
+    """What the samples of these numbers start from, and the same as a batch."""
+    starts = _starts(task, numbers)
+    laid_out = [task.method.start(each, task.controls.length) for each in starts]
+    return starts, begin(laid_out, task.tokenizer.bos, task.device)
+
+
+def sample_of(task: Task, start: Start, text: Finished) -> Sample:
+    """What a user gets of a text that is done; its seconds are not known here."""
+    length = task.method.finish(text.tokens)
+    decoded = task.tokenizer.decode(text.tokens[:length])
+    return Sample(
+        text=decoded,
+        tokens=text.tokens[:length].tolist(),
+        born=text.born[:length].tolist(),
+        nfe=text.calls,
+        steps=text.passes,
+        seconds=0.0,
+        seed=task.seed,
+        number=text.number,
+        exact=start.exact and is_kept(start, decoded),
+    )
 
 
 def _starts(task: Task, numbers: range) -> list[Start]:

@@ -1,15 +1,16 @@
 """Deletion-insertion diffusion, for texts of any lengths (DISE) and of one length (DICE)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from didlm._inputs import BoolArray
 from didlm.alignment import insertion_targets_batch
 from didlm.data.corpus import Corpus, Documents
 from didlm.data.tokenizer import Tokenizer
-from didlm.deletion import delete_exactly
+from didlm.deletion import delete_alike, delete_exactly
 from didlm.generate.samplers import SAMPLERS, Sampler
 from didlm.given import GivenText, chosen_given
 from didlm.methods.examples import Examples
@@ -52,9 +53,17 @@ class DID(Method):
 
     @property
     def heads(self) -> Heads:
-        """Rates and tokens; with one length, rates relative to each other and no time."""
-        fixed = self.fixed_length is not None
-        return Heads(timed=not fixed, normalised=fixed)
+        """Rates and tokens; with one length, rates relative to each other and no time.
+
+        Where no text is ever given in training, what is given has no mark that could be learnt.
+        """
+        normalised = self.normalised
+        return Heads(timed=not normalised, normalised=normalised, flags=self.given_share > 0)
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the rates of a text sum to the number of its missing tokens (Eq. dice)."""
+        return self.fixed_length is not None
 
     @property
     def length(self) -> int | None:
@@ -102,7 +111,7 @@ class DID(Method):
         visits = visited(
             texts, numbers, seed, givens, lambda free, rng: self._evaluation_noise(free, draws, rng)
         )
-        return self.corrupt(*visits)
+        return self.corrupt(*visits, delete=delete_alike)
 
     def corrupt(
         self,
@@ -111,6 +120,7 @@ class DID(Method):
         noises: Sequence[Noise],
         rngs: Sequence[np.random.Generator],
         numbers: np.ndarray,
+        delete: Callable[..., BoolArray] = delete_exactly,
     ) -> Examples:
         """Delete as each noise says; align; weigh the targets (Eq. factored-dise, Eq. dice)."""
         x0 = pack(texts, self.bos, [given.spans for given in givens])
@@ -119,7 +129,7 @@ class DID(Method):
             texts, givens, noises, rngs, x0.offsets[:-1].tolist(), strict=True
         ):
             assert noise.count is not None
-            mask = delete_exactly(len(text), noise.count, rng, given.spans)
+            mask = delete(len(text), noise.count, rng, given.spans)
             keep[start + 1 : start + 1 + len(text)] = mask
         targets = insertion_targets_batch(x0, keep)
         x_t = x0.delete(keep)
@@ -155,7 +165,7 @@ class DID(Method):
         entropy = ratio * np.log(np.where(ratio > 0, ratio, 1.0))
         total = np.bincount(sequence[gap], entropy, minlength=size)
         missing = np.bincount(sequence[gap], ratio, minlength=size)
-        if self.fixed_length:
+        if self.normalised:
             return total - missing * np.log(np.where(missing > 0, missing, 1.0))
         return total - missing
 
@@ -164,11 +174,11 @@ class DID(Method):
     ) -> Noise:
         """A draw for one example; consecutive examples spread the numbers deleted evenly."""
         place = evenly(seed, number)
-        if self.weighting == "simple" and not (self.fixed_length and length):
+        if self.weighting == "simple" and not (self.normalised and length):
             return simple(length, rng, int(place * (length + 1)))
         if self.weighting == "simple":  # with nothing deleted, normalised rates cost nothing
             return replace(exact(length, rng, 1 + int(place * length)), weight=1.0)
-        share = 0.0 if self.fixed_length else self.untouched_share
+        share = 0.0 if self.normalised else self.untouched_share
         if length == 0 or place < share:
             noise = untouched(length, rng)
             # A text of which nothing can be deleted has no other states.
@@ -178,18 +188,28 @@ class DID(Method):
         return replace(noise, weight=noise.weight / (1 - share))
 
     def _evaluation_noise(self, length: int, draws: int, rng: np.random.Generator) -> list[Noise]:
-        noises = [] if self.fixed_length else [untouched(length, rng)]
-        return noises + stratified(length, draws, rng)
+        noises = stratified(length, draws, rng)
+        return noises if self.normalised else [*noises, untouched(length, rng)]
 
 
 @dataclass(frozen=True)
 class FixedDID(DID):
-    """The same for texts of one length: chunks of all documents, laid end to end."""
+    """The same for texts of one length: chunks of all documents, laid end to end.
+
+    Args:
+        separator: the id of what stands between documents.
+        objective: 'dice', or 'dise', which makes nothing of it that the length is known.
+    """
 
     name: ClassVar[str] = "did-fixed"
     writes_separators: ClassVar[bool] = True
 
     separator: int = 0
+    objective: str = "dice"
+
+    def __post_init__(self) -> None:
+        if self.objective not in ("dice", "dise"):
+            raise ValueError(f"objective must be dice or dise: got '{self.objective}'")
 
     @classmethod
     def build(
@@ -198,12 +218,23 @@ class FixedDID(DID):
         given_share: float = 0.0,
         weighting: str = "bound",
         fixed_length: int = 1024,
+        objective: str = "dice",
         **_: Any,
     ) -> Self:
         """For chunks of `fixed_length` tokens."""
         return cls(
-            tokenizer.bos, fixed_length, given_share, weighting, separator=tokenizer.separator
+            bos=tokenizer.bos,
+            fixed_length=fixed_length,
+            given_share=given_share,
+            weighting=weighting,
+            separator=tokenizer.separator,
+            objective=objective,
         )
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the rates of a text sum to the number of its missing tokens (Eq. dice)."""
+        return self.objective == "dice"
 
     @classmethod
     def cuts_chunks(cls, **_: Any) -> bool:

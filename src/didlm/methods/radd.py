@@ -4,16 +4,16 @@ Tokens are replaced by MASK instead of being deleted, so texts keep their length
 one length, or documents followed by padding, which has to be learnt and written like any token.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from didlm._inputs import IntArray
+from didlm._inputs import BoolArray, IntArray
 from didlm.data.corpus import Corpus, Documents
 from didlm.data.tokenizer import Tokenizer
-from didlm.deletion import delete_exactly, delete_independently
+from didlm.deletion import delete_alike, delete_exactly, delete_independently
 from didlm.generate.draft import Edit, replace_marks
 from didlm.generate.marks import with_marks
 from didlm.generate.samplers import SAMPLERS, Sampler
@@ -197,7 +197,7 @@ class RADD(Method):
         visits = visited(
             texts, numbers, seed, givens, lambda free, rng: stratified(free, draws, rng)
         )
-        return self.corrupt(*visits)
+        return self.corrupt(*visits, delete=delete_alike)
 
     def corrupt(
         self,
@@ -206,6 +206,7 @@ class RADD(Method):
         noises: Sequence[Noise],
         rngs: Sequence[np.random.Generator],
         numbers: np.ndarray,
+        delete: Callable[..., BoolArray] = delete_exactly,
     ) -> Examples:
         """Mask as each noise says; every masked token is a target at its own row."""
         x0 = pack(texts, self.bos)
@@ -217,7 +218,7 @@ class RADD(Method):
             if noise.count is None:
                 keep = delete_independently(len(text), 1 - noise.deleted, rng, given.spans)
             else:
-                keep = delete_exactly(len(text), noise.count, rng, given.spans)
+                keep = delete(len(text), noise.count, rng, given.spans)
             masked[start + 1 : start + 1 + len(text)] = ~keep
         weight = np.repeat([noise.weight for noise in noises], np.diff(offsets))
         nothing = np.zeros(len(texts))

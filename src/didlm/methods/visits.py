@@ -21,6 +21,9 @@ def visited(
 ) -> Visits:
     """The text, what is given, the noise, the generator and the number of every state.
 
+    Texts that have a number in common, as options of one question may, are noised alike, however
+    long they are: every state has a generator of its own.
+
     Args:
         texts: the texts.
         numbers: of the texts: their noise depends on (seed, number) alone.
@@ -32,10 +35,10 @@ def visited(
     for place, (text, number) in enumerate(zip(texts, numbers, strict=True)):
         rng = np.random.default_rng((seed, number))
         given = givens[place] if givens else nothing_given(len(text))
-        for noise in noises_of(int((given.spans == 0).sum()), rng):
+        for draw, noise in enumerate(noises_of(int((given.spans == 0).sum()), rng)):
             states.append(text)
             of_given.append(given)
             noises.append(noise)
-            rngs.append(rng)
+            rngs.append(np.random.default_rng((seed, number, draw, 1)))  # as none in training
             documents.append(number)
     return states, of_given, noises, rngs, np.array(documents, dtype=np.int64)

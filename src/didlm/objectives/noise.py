@@ -67,9 +67,9 @@ def simple(length: int, rng: np.random.Generator, count: int | None = None) -> N
 def stratified(length: int, draws: int, rng: np.random.Generator) -> list[Noise]:
     """Draws of `exact` whose numbers deleted are spread evenly, and whose mean is their sum."""
     noises = []
-    for stratum in range(draws if length else 0):
-        count = 1 + int((stratum + rng.random()) / draws * length)
-        noise = exact(length, rng, min(count, length))
+    places = (np.arange(draws) + rng.random(draws)) / draws  # before all that depends on the length
+    for place in places.tolist() if length else []:
+        noise = exact(length, rng, min(1 + int(place * length), length))
         noises.append(replace(noise, weight=noise.weight / draws))
     return noises
 

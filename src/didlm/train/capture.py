@@ -17,10 +17,11 @@ from didlm.data.padding import Shape, Shapes, padded
 from didlm.packed import Packed
 
 ALIGNMENT = 16  # bytes, at which each tensor of a batch starts
+WATCHED = 16  # steps before the first graph: they show how large batches are
 
 
 class Captured:
-    """Learns from batches: from the first as usual, from all others by graphs."""
+    """Learns from batches: from the first few as usual, from all others by graphs."""
 
     def __init__(
         self, learn: Callable[[Batch], None], shapes: Shapes, device: torch.device
@@ -36,7 +37,7 @@ class Captured:
         self._learn, self._shapes, self._device = learn, shapes, device
         self._rooms: dict[Shape, Room] = {}
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
-        self._warm = False
+        self._steps = 0  # without a graph
         self.captures = 0  # so far
         self._arrivals = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
@@ -63,12 +64,12 @@ class Captured:
             self._rooms[shape] = Room(batch, self._device, self._arrivals)
         room = self._rooms[shape]
         room.fill(batch)
-        if not self._warm:  # builds kernels, which a capture should not
-            self._warm = True
+        if self._steps < WATCHED:  # which also builds kernels; a capture should not
+            self._steps += 1
             begin()
             self._learn(room.batch)
-            # What it worked in would stay beside what the graphs work in.
-            torch.cuda.empty_cache()
+            if self._steps == WATCHED:  # what they worked in would stay beside the graphs' memory
+                torch.cuda.empty_cache()
             return
         if shape not in self._graphs:
             self._graphs[shape] = self._capture(room.batch)

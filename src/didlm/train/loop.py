@@ -193,7 +193,8 @@ class _Run:
             start=progress.step,
             share=Share(world.rank, world.size),
         )
-        meter = Meter(loader, self.state.network.config, world, progress.flops)
+        config = self.state.network.config
+        meter = Meter(loader, config, world, progress.flops, progress.seconds)
         clock = _Clock(settings)
         batches = iter(loader)
         if progress.step >= settings.steps:
@@ -215,6 +216,7 @@ class _Run:
             self._catch_up(reporter, meter, AHEAD)
             if step % settings.validate_every == 0 or last:
                 self._validate(reporter, meter)
+            self._snapshot(step)
             stop, due = world.most(stopping.wanted, clock.due(step))
             if stop and not last:
                 self._checkpoint(reporter, meter)
@@ -261,11 +263,12 @@ class _Run:
         """Measure the average of the weights; keep it if it is the best so far."""
         self._catch_up(reporter, meter)
         progress, prepared = self.state.progress, self.prepared
+        meter.pause()
         model, flops = self._model(), meter.flops()
         if self.world.first:
             with autocast(self.settings, self.world.device):
                 metrics = validation_metrics(validate(model, prepared, self.settings), prepared)
-            metrics["flops"] = flops
+            metrics |= {"flops": flops, "seconds": meter.seconds()}
             reporter.validation(progress.step, metrics, sentence(metrics, prepared))
             nats = metrics["nats_per_document"]
             if math.isfinite(nats) and (progress.best is None or nats < progress.best):
@@ -295,10 +298,20 @@ class _Run:
             card = model_card(self.settings, self.prepared, None, model.network)
             model.save_pretrained(self.folder, card)
 
+    def _snapshot(self, step: int) -> None:
+        """Keep the average of the weights as a model of its own, where one is asked for."""
+        kept, steps = self.settings.snapshots, self.settings.steps
+        for part in range(1, kept + 1):
+            if step == -(-part * steps // kept):
+                model = self._model()
+                if self.world.first:
+                    card = model_card(self.settings, self.prepared, None, model.network)
+                    model.save_pretrained(snapshot_folder(self.folder, part, kept), card)
+
     def _checkpoint(self, reporter: Reporter, meter: Meter) -> None:
         self._catch_up(reporter, meter)
         state = self.state
-        state.progress.flops = meter.flops()
+        state.progress.flops, state.progress.seconds = meter.flops(), meter.seconds()
         save_checkpoint(
             self.folder, state.progress.step, state.tensors(), state.numbers(), self.world
         )
@@ -316,6 +329,11 @@ class _Run:
             f"training stopped at step {self.state.progress.step}: {what}; when that is mended, "
             f"go on from the last good checkpoint with: didlm train --out {self.folder} --resume"
         )
+
+
+def snapshot_folder(folder: Path, part: int, kept: int) -> Path:
+    """Where a run keeps the model that it had after so many parts of its steps."""
+    return folder / "snapshots" / f"{part}-of-{kept}"
 
 
 class _Clock:

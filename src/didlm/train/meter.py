@@ -14,17 +14,38 @@ from didlm.train.world import World
 
 
 class Meter:
-    """Tokens per second, share of the time spent waiting for data, FLOPs, and memory."""
+    """Tokens per second, share of the time spent waiting for data, FLOPs, seconds, and memory.
 
-    def __init__(self, loader: Loader, config: ModelConfig, world: World, flops: float) -> None:
+    Args:
+        loader: of the batches.
+        config: of the network.
+        world: the processes.
+        flops: of the steps before.
+        seconds: that those took.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        config: ModelConfig,
+        world: World,
+        flops: float = 0.0,
+        seconds: float = 0.0,
+    ) -> None:
         self._loader, self._config, self._world = loader, config, world
         self._flops_before, self._flops = flops, 0.0
+        self._seconds = seconds
+        self._since: float | None = None  # when training went on
         self._last: torch.cuda.Event | None = None  # when a GPU was done with the last step
         self.restart()
 
+    def pause(self) -> None:
+        """Something else than training begins, such as a validation."""
+        self._seconds, self._since = self.seconds(), None
+
     def restart(self) -> None:
-        """Start measuring afresh, as after a validation: what has passed since is no waiting."""
-        self._last = None
+        """Training goes on, and is measured afresh: what has passed meanwhile is no waiting."""
+        self._last, self._since = None, time.perf_counter()
         self._clear()
 
     def _clear(self) -> None:
@@ -49,6 +70,11 @@ class Meter:
         here = torch.tensor(self._flops, dtype=torch.float64)
         return self._flops_before + float(self._world.total(here))
 
+    def seconds(self) -> float:
+        """What training has taken so far, on this process, validations left out."""
+        now = time.perf_counter()
+        return self._seconds + (0.0 if self._since is None else now - self._since)
+
     def read(self) -> dict[str, float]:
         """The figures since the last reading, over all processes, which must all ask."""
         seconds = time.perf_counter() - self._started
@@ -61,6 +87,7 @@ class Meter:
             "tokens_per_second": float(tokens) / seconds,
             "waiting": waited / seconds,
             "flops": self.flops(),
+            "seconds": self.seconds(),
             "memory_mib": _memory_mib(self._world.device),
         }
         self._clear()

@@ -253,7 +253,7 @@ def _split(
 
 def _options(settings: Settings) -> dict[str, Any]:
     """Those of the settings that a method may be concerned with."""
-    names = ("given_share", "weighting", "fixed_length", "padding", "form")
+    names = ("given_share", "weighting", "fixed_length", "padding", "form", "objective")
     return {name: getattr(settings, name) for name in names}
 
 

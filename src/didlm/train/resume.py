@@ -27,6 +27,7 @@ MAY_CHANGE = {
     "checkpoint_every",
     "checkpoint_seconds",
     "keep_checkpoints",
+    "snapshots",
 }
 
 

@@ -33,6 +33,7 @@ class Settings:
     fixed_length: int = 1024  # tokens in each chunk, for did-fixed and radd
     padding: int = 0  # for radd: pad documents to so many tokens instead of cutting chunks
     form: str = "k"  # of radd's loss: t, lambda or k
+    objective: str = "dice"  # for did-fixed: or dise, which makes no use of the known length
     # how
     steps: int = 1000
     flops: float = 0.0  # floating-point operations to spend, in place of a number of steps
@@ -71,6 +72,7 @@ class Settings:
     checkpoint_every: int = 0  # steps; 0 for none by steps
     checkpoint_seconds: float = 600.0  # after so many; 0 for none by time
     keep_checkpoints: int = 2
+    snapshots: int = 0  # models to keep on the way, evenly spread, the last one at the end
 
     def __post_init__(self) -> None:
         find_method(self.method)
@@ -107,6 +109,7 @@ class Settings:
             "flops",
             "checkpoint_every",
             "checkpoint_seconds",
+            "snapshots",
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative: got {getattr(self, name)}")

@@ -35,6 +35,7 @@ class Progress:
     bad_in_a_row: int = 0  # steps that were skipped, since the last that was not
     skipped: int = 0
     flops: float = 0.0  # of all processes
+    seconds: float = 0.0  # of training
 
 
 class Costing(nn.Module):

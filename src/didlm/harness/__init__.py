@@ -1,0 +1,1 @@
+"""Models in EleutherAI's evaluation harness (`pip install 'didlm[lm-eval]'`)."""

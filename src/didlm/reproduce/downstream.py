@@ -1,0 +1,118 @@
+"""Commonsense tasks through the evaluation harness."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from didlm.files import write_text
+from didlm.harness.running import run_harness
+from didlm.reproduce.experiment import Experiment, Row, Value
+from didlm.reproduce.table import Outcome, filled
+from didlm.reproduce.workshop import Workshop
+from didlm.text.documents import read_text
+
+TASKS = {
+    "Arc-c": "arc_challenge",
+    "Arc-e": "arc_easy",
+    "Hellaswag": "hellaswag",
+    "Obqa": "openbookqa",
+    "Piqa": "piqa",
+    "Race": "race",
+    "Siqa": "social_iqa",
+    "Winogrande": "winogrande",
+}
+
+
+def downstream(shop: Workshop, experiment: Experiment) -> Outcome:
+    """Accuracy for each model and each task."""
+
+    def cell(row: Row, column: str | int) -> Value:
+        key = f"tasks-{row.run}-{row.part}"
+        return float(shop.once(key, lambda: accuracies(shop, row))[TASKS[str(column)]])
+
+    return Outcome(filled(experiment, cell))
+
+
+def accuracies(shop: Workshop, row: Row) -> dict[str, float]:
+    """Of all tasks, in percent, by likelihood per byte where the harness has that."""
+    local = shop.sources.local
+    tasks: dict[str, str | dict[str, Any]] = {
+        task: local_task(task, local[task], shop.folder / "data") if task in local else task
+        for task in TASKS.values()
+    }
+    shop.say(f"{row.run} after {row.part} of 4 quarters: {len(tasks)} tasks of the harness")
+    model, limit = shop.model(row.run, row.part), shop.scale.documents or None
+    found = run_harness(model, list(tasks.values()), limit=limit, draws=shop.scale.draws)["results"]
+    results = {name: found[task if isinstance(task, str) else task["task"]]
+               for name, task in tasks.items()}  # fmt: skip
+    return {
+        name: 100 * float(metrics.get("acc_norm,none", metrics.get("acc,none")))
+        for name, metrics in results.items()
+    }
+
+
+def local_task(name: str, path: Path, folder: Path) -> dict[str, Any]:
+    """A task of the harness for a local file.
+
+    Args:
+        name: of the task.
+        path: a .jsonl file of `question`, `choices` and `answer`, the number of the right one
+            counted from 0; or a .json list of `instruction` and `answer`, either compressed.
+        folder: where to put the file that the harness reads.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.jsonl"
+    records = read_choices(path)
+    write_text(file, "".join(json.dumps(record) + "\n" for record in records))
+    return {
+        "task": f"{name}_local",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(file.absolute())}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "{{question}}",
+        "doc_to_choice": "{{choices}}",
+        "doc_to_target": "{{answer}}",
+        "metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}],
+    }
+
+
+def read_choices(path: Path) -> list[dict[str, Any]]:
+    """The questions of such a file.
+
+    Raises:
+        ValueError: naming the first that is broken.
+    """
+    text = read_text(path)
+    try:
+        whole = text.lstrip().startswith("[")
+        lines = [line for line in text.splitlines() if line.strip()]
+        records = json.loads(text) if whole else [json.loads(line) for line in lines]
+    except ValueError as problem:
+        raise ValueError(f"{path} is not valid JSON: {problem}") from None
+    return [_choice(record, f"question {n} of {path}") for n, record in enumerate(records, 1)]
+
+
+def _choice(record: Any, place: str) -> dict[str, Any]:
+    try:
+        if "instruction" in record:
+            return _instruction(record)
+        answer, choices = int(record["answer"]), [str(text) for text in record["choices"]]
+        if not 0 <= answer < len(choices):
+            raise ValueError
+        return {"question": str(record["question"]), "choices": choices, "answer": answer}
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            f"{place} is neither a question with choices and answer nor an instruction with answer"
+        ) from None
+
+
+def _instruction(record: dict[str, str]) -> dict[str, Any]:
+    """`... Answer format: answer1/answer2`, of which `answer` is one."""
+    names = record["instruction"].rpartition("format:")[2].strip().split("/")
+    choices = [f"the correct answer is {name}" for name in names]
+    return {
+        "question": record["instruction"],
+        "choices": choices,
+        "answer": names.index(record["answer"]),
+    }

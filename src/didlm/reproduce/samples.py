@@ -1,0 +1,149 @@
+"""Samples of trained models and their figures: tables about the same samples share them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from didlm.evaluate.quality import Verdict, data_lengths, measure
+from didlm.generate.results import Sample
+from didlm.generate.template import Blank, Parts
+from didlm.pretrained import Model
+from didlm.reproduce.experiment import Value
+from didlm.reproduce.workshop import Workshop, all_runs
+from didlm.train.prepare import prepare
+
+SAMPLER = "tau-leaping"  # the paper's
+LARGEST = 300.0  # perplexity of a sample that still counts
+KEPT = 20  # texts, to be shown
+ENOUGH = 100_000  # texts, to know how long they are
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which samples.
+
+    Args:
+        run: whose.
+        steps: of the sampler.
+        num: how many, in the paper.
+        batch: that are written together, in the paper.
+        grid: of times.
+        top_p: of tokens.
+        prompt: tokens that are given, in the paper.
+    """
+
+    run: str
+    steps: int
+    num: int
+    batch: int
+    grid: str = "uniform"
+    top_p: float = 1.0
+    prompt: int = 0
+
+    @property
+    def key(self) -> str:
+        """Under which their figures are kept."""
+        return f"samples-{self.run}-{self.steps}-{self.grid}-{self.top_p:g}-{self.prompt}"
+
+
+def figures_of(shop: Workshop, request: Request) -> dict[str, Any]:
+    """The figures of samples, written now or before."""
+    return dict(shop.once(request.key, lambda: _measured(shop, request)))
+
+
+def _measured(shop: Workshop, request: Request) -> dict[str, Any]:
+    judge = shop.judge(request.run)
+    model = shop.writer(request.run)
+    num = shop.scale.samples or request.num
+    prompts: list[str] = []
+    if request.prompt:
+        num = shop.scale.prompts or request.num
+        prompts = _prompts(shop, request, num)
+    shop.say(f"{request.run}: {num} samples in {request.steps} steps")
+    controls = _controls(model, request)
+    if model.device.type == "cuda":  # kernels are compiled and passes recorded before time counts
+        _written(model, prompts[: request.batch], request.batch, request.batch, 1, controls)
+    samples = _written(model, prompts, num, request.batch, 0, controls)
+    quality = measure(model, samples, judge=judge)
+    assert quality.verdict is not None
+    return quality.summary() | {
+        "perplexities": _each(quality.verdict),
+        "texts": [sample.text for sample in samples[:KEPT]],
+        "prompts": prompts[:KEPT],
+    }
+
+
+def _controls(model: Model, request: Request) -> dict[str, Any]:
+    """The paper's way to sample; ILM writes one token a step, so it is done after as many."""
+    controls: dict[str, Any] = {"top_p": request.top_p}
+    if SAMPLER in model.method.samplers:
+        return controls | {"steps": request.steps, "grid": request.grid, "sampler": SAMPLER}
+    return controls | {"max_length": min(request.steps, model.longest)}
+
+
+def _written(
+    model: Model,
+    prompts: Sequence[str],
+    num: int,
+    batch: int,
+    seed: int,
+    controls: Mapping[str, Any],
+) -> list[Sample]:
+    if not prompts:
+        return model.generate(num_samples=num, seed=seed, batch_size=batch, **controls)
+    templates: list[Parts] = [[prompt, Blank()] for prompt in prompts]
+    return model.infill_each(templates, seed=seed, batch_size=batch, **controls)
+
+
+def _prompts(shop: Workshop, request: Request, num: int) -> list[str]:
+    """The beginnings of chunks that were held out of training."""
+    shop.model_folder(request.run)  # trains it, if need be, on the same texts
+    settings = shop.settings(request.run).changed({"valid_documents": num})
+    prepared = prepare(settings)
+    length = shop.scale.tokens(request.prompt)
+    return [prepared.tokenizer.decode(chunk[:length]) for chunk in prepared.valid]
+
+
+def _each(verdict: Verdict) -> list[float]:
+    """The perplexity of each text that the judge has something to say about."""
+    some = verdict.tokens > 0
+    exponents = np.minimum(verdict.nats[some] / verdict.tokens[some], 700.0)
+    return np.exp(exponents).tolist()
+
+
+def known_lengths(shop: Workshop, run: str) -> list[int]:
+    """Those of the texts that a run has learnt from, as far as the model sees them."""
+
+    def found() -> list[int]:
+        texts = shop.sources.texts(all_runs()[run]["data"], shop.scale.texts or ENOUGH)
+        return data_lengths(shop.model(run), texts).tolist()
+
+    return list(shop.once(f"lengths-{run}", found))
+
+
+def figure(figures: Mapping[str, Any], name: str) -> Value:
+    """One figure of samples, by what the tables call it.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    each = np.array(figures["perplexities"])
+    kept = each[each < LARGEST]
+    if name == "PPL":
+        return float(np.exp(np.log(each).mean())) if len(each) else None
+    if name == "PPL*":
+        return float(np.exp(np.log(kept).mean())) if len(kept) else None
+    if name == "Excluded (%)":
+        return 100 * (1 - len(kept) / len(each)) if len(each) else None
+    plain = {
+        "Entropy": "entropy_bits",
+        "Time (s)": "seconds",
+        "NFE (s)": "network_seconds",
+        "Sampling (s)": "sampling_seconds",
+        "Length": "length_mean",
+    }
+    if name not in plain:
+        raise ValueError(f"samples have no figure '{name}'")
+    return float(figures[plain[name]])

@@ -1,0 +1,163 @@
+"""Where experiments are done: a folder of runs and figures, in which nothing is done twice."""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from didlm.data.tokenizer import Tokenizer
+from didlm.evaluate.judge import Judge, find_judge
+from didlm.files import write_text
+from didlm.pretrained import Model, load
+from didlm.reproduce.pairs import as_pairs, read_questions
+from didlm.reproduce.scale import LENGTHS, Scale
+from didlm.reproduce.sources import Sources, as_lines
+from didlm.train.loop import snapshot_folder, train
+from didlm.train.settings import Settings, recipe
+
+QUARTERS = 4  # of a run, after which its model is kept
+OF_QUESTIONS = 128  # tokens that a question and its answer have at any scale
+OWN = ("recipe", "data", "tokenizer", "start", "epochs")  # of a run, that are no settings
+
+
+def all_runs() -> dict[str, dict[str, Any]]:
+    """Every training run of the paper."""
+    text = (resources.files("didlm.reproduce") / "runs.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@dataclass
+class Workshop:
+    """What experiments share: data, trained models, judges, and figures that are known already.
+
+    Args:
+        folder: for all that is left behind.
+        scale: how large everything is.
+        sources: of data.
+        models: in the place of runs.
+        changes: to the settings of all runs.
+        judge_name: of samples; without, what the scale says.
+        say: told what is going on.
+    """
+
+    folder: Path
+    scale: Scale
+    sources: Sources
+    models: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    judge_name: str | None = None
+    say: Callable[[str], None] = print
+    _loaded: dict[tuple[str, int, str], Model] = field(default_factory=dict)
+    _judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
+
+    def once(self, name: str, figures: Callable[[], Any]) -> Any:
+        """What is known under a name in the folder; else it is found out, and written there."""
+        file = self.folder / "figures" / f"{name}.json"
+        if file.is_file():
+            return json.loads(file.read_text(encoding="utf-8"))
+        found = figures()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(found) + "\n")
+        return found
+
+    @cached_property
+    def device(self) -> str:
+        """Where everything runs."""
+        chosen = {"device": "cuda", **self.scale.settings, **self.changes}
+        return str(chosen["device"])
+
+    def settings(self, run: str) -> Settings:
+        """Those of a run at this scale, with its data at hand.
+
+        Raises:
+            ValueError: if data is missing, naming the option.
+        """
+        spec = dict(all_runs()[run])
+        values = {name: value for name, value in spec.items() if name not in OWN}
+        values = asdict(Settings().changed(recipe(spec["recipe"]) | values))
+        values |= {"snapshots": QUARTERS, "samples": 0, "keep_checkpoints": 1}
+        lengths = {name: min(values[name], OF_QUESTIONS) for name in LENGTHS}
+        values = self.scale.applied(values, spec["recipe"])
+        values |= {"seed": 0} | dict(self.changes)
+        if "start" in spec:
+            values |= {name: max(values[name], length) for name, length in lengths.items()}
+            values |= {"init": str(self.model_folder(spec["start"]))}
+            data, count = self._questions(spec["data"])
+            epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
+            values |= {"data": data, "steps": max(1, -(-epochs * count // values["batch"]))}
+        else:
+            values |= self._texts(spec["data"])
+            if spec["tokenizer"] in self.sources.local or self.scale.comparable:
+                values["tokenizer"] = self.sources.tokenizer(spec["tokenizer"])
+        return Settings().changed(values)
+
+    def _texts(self, name: str) -> dict[str, str]:
+        """What to train on: all there is at the scale of the paper, else the first documents."""
+        if self.scale.comparable:
+            data, column = self.sources.training(name)
+            return {"data": data, "column": column}
+        file = self.folder / "data" / f"{name}.jsonl"
+        if not file.is_file():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, as_lines(self.sources.texts(name, self.scale.texts)))
+        return {"data": str(file), "column": "text"}
+
+    def _questions(self, name: str) -> tuple[str, int]:
+        """A file of prompts and responses to train on, and how many there are."""
+        questions = read_questions(self.sources, name, self.scale.texts)
+        file = self.folder / "data" / f"{name}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = as_pairs(questions)
+        if not file.is_file() or file.read_text(encoding="utf-8") != content:
+            write_text(file, content)
+        return str(file), len(questions)
+
+    def run_folder(self, run: str) -> Path:
+        """Where a run is, trained if need be; what was begun is gone on with."""
+        folder = self.folder / "runs" / run
+        self.once(f"trained-{run}", lambda: self._train(run, folder))
+        return folder
+
+    def _train(self, run: str, folder: Path) -> dict[str, Any]:
+        settings = self.settings(run)
+        self.say(f"training {run}")
+        train(settings, folder, resume=True)
+        return asdict(settings)
+
+    def model_folder(self, run: str, part: int = QUARTERS) -> Path:
+        """The model of a run after so many quarters, or the one that takes its place."""
+        if run not in self.models:
+            return snapshot_folder(self.run_folder(run), part, QUARTERS)
+        kept = snapshot_folder(Path(self.models[run]), part, QUARTERS)
+        return kept if kept.is_dir() else Path(self.models[run])
+
+    def model(self, run: str, part: int = QUARTERS, dtype: str = "fp32") -> Model:
+        """The same, loaded; one at a time is kept."""
+        key = run, part, dtype
+        if key not in self._loaded:
+            self._loaded.clear()
+            self._loaded[key] = load(self.model_folder(run, part), self.device, dtype)
+        return self._loaded[key]
+
+    def writer(self, run: str) -> Model:
+        """The model of a run to sample from: in 16 bits where that is what is fast."""
+        return self.model(run, dtype="bf16" if self.device.startswith("cuda") else "fp32")
+
+    def judge(self, run: str) -> Judge:
+        """Who judges the samples of a run.
+
+        Raises:
+            ValueError: if there is no such judge.
+        """
+        name = self.judge_name or self.scale.judge
+        if not name:
+            name = str(self.model_folder(f"{all_runs()[run]['data']}-judge"))
+        tokenizer = Tokenizer.load(self.model_folder(run))
+        key = name, tokenizer.fingerprint()
+        if key not in self._judges:
+            self._judges[key] = find_judge(name, tokenizer, self.device)
+        return self._judges[key]

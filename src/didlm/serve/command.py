@@ -1,0 +1,90 @@
+"""What `didlm serve` does: load a model, listen, and drain when asked to stop."""
+
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from didlm.pretrained import load
+from didlm.serve.limits import Limits
+
+DRAIN = 30  # seconds that requests have to finish after SIGTERM
+CONNECTIONS = 1024  # at once; who comes then is told that the service is busy
+INSTALL = "pip install 'didlm[serve]'"
+TOKEN = "DIDLM_TOKEN"  # in the environment: a command line can be read by others
+
+
+def serve_for_user(
+    model: str, host: str, port: int, device: str, dtype: str, limits: Limits
+) -> None:
+    """Serve a model until SIGTERM or Ctrl-C, then finish what has begun.
+
+    Args:
+        model: its folder, shipped name or hub id.
+        host: the address to listen at; any other than this machine's own needs a token.
+        port: to listen at; 0 for any.
+        device: where the network runs.
+        dtype: its precision.
+        limits: of requests.
+
+    Raises:
+        ValueError: if FastAPI is missing, a token is needed, or the address cannot be had.
+    """
+    try:
+        import uvicorn
+
+        from didlm.serve.app import create_app
+    except ImportError as error:
+        raise ValueError(f"the service takes libraries ({error.name}): {INSTALL}") from None
+    token, loopback = os.environ.get(TOKEN) or None, _is_loopback(host)
+    if token is None and not loopback:
+        raise ValueError(
+            f"others than this machine could reach {host}: "
+            f"set {TOKEN} in the environment to a secret that clients must send"
+        )
+    logging.basicConfig(format="didlm: %(message)s", level=logging.WARNING)
+    logging.getLogger("didlm.serve").setLevel(logging.INFO)
+    # Before the model is loaded: an address that is taken is found out at once.
+    with _listen(host, port) as listening:
+        app = create_app(load(model, device, dtype), Path(model).name, limits, token, loopback)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,  # it would write down what clients send
+                server_header=False,
+                limit_concurrency=CONNECTIONS,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=DRAIN,
+            )
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Uvicorn drains and then raises the signal once more, for whoever was there before it.
+            signal.signal(number, lambda *_: None)
+        address = f"[{host}]" if ":" in host else host
+        print(f"didlm: http://{address}:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
+        server.run(sockets=[listening])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket at an address.
+
+    Raises:
+        ValueError: if it cannot be had.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"cannot listen at {host}, port {port}: {reason}") from None

@@ -1,0 +1,77 @@
+"""Errors as clients get them: a status, and a sentence in OpenAI's form."""
+
+import logging
+import re
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+from didlm.serve.wire import Problem, Refusal
+
+log = logging.getLogger("didlm.serve")
+LONGEST = 400  # characters of a sentence: some of them quote what was sent
+_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param = status, message, param
+
+
+def refusal(status: int, message: str, param: str | None = None) -> JSONResponse:
+    """The answer."""
+    return JSONResponse(problem(status, message, param).model_dump(), status, _headers(status))
+
+
+def problem(status: int, message: str, param: str | None = None) -> Refusal:
+    """What it says."""
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return Refusal(error=Problem(message=shown(message), type=kind, param=param, code=str(status)))
+
+
+def internal(error: Exception) -> str:
+    """What is said of an error that is nobody's fault but ours; the log has where it was.
+
+    Its own words are left out, for they may quote what was sent.
+    """
+    place = "".join(traceback.format_tb(error.__traceback__))
+    log.error("%s\n%s", type(error).__name__, place)
+    return f"the service could not go on ({type(error).__name__})"
+
+
+def shown(message: str) -> str:
+    """A sentence that can be sent: not too long, and nothing in it that cannot be encoded."""
+    message = message.encode(errors="replace").decode()
+    return message if len(message) <= LONGEST else message[: LONGEST - 1] + "\u2026"
+
+
+def sentence(errors: Sequence[Any]) -> tuple[str, str | None]:
+    """What is wrong with a request by its description, and with which part of it."""
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        return f"the body is not JSON: {first['ctx']['error']}", None
+    place = [str(part) for part in first["loc"] if part != "body"]
+    # Where one of several kinds was expected, their names are in the place too.
+    names = [part for part in place if re.fullmatch(r"[a-z_]+|\d+", part)][:2]
+    name = ".".join(names)[:80]
+    if first["type"] == "extra_forbidden":
+        return f"there is no field '{place[-1][:80]}'", None
+    if first["type"] == "missing":
+        return (f"'{name}' is missing" if name else "the request has no body"), name or None
+    said = first["msg"][:1].lower() + first["msg"][1:]
+    return (f"'{name}': {said}" if name else f"the body is wrong: {said}"), name or None
+
+
+def _headers(status: int) -> dict[str, str]:
+    headers = {
+        401: {"www-authenticate": "Bearer"},
+        408: {"connection": "close"},  # the rest of the body may still come
+        413: {"connection": "close"},
+        429: {"retry-after": "1"},
+    }
+    return headers.get(status, {})
