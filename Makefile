@@ -13,10 +13,11 @@ STAMP := $(VENV)/.installed
 PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench compare docs clean
+.PHONY: help setup demo test test-long lint bench compare docs serve clean
 
 help:
 	@echo "make demo       set up, then train a tiny model from nothing and let it write"
+	@echo "make serve      set up, then serve the shipped model at http://127.0.0.1:8000"
 	@echo "make test       set up, then run all tests and linting"
 	@echo "make test-long  the tests that take minutes"
 	@echo "make lint       formatting, linting and types only"
@@ -41,6 +42,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/didlm demo
+
+serve: setup
+	$(BIN)/didlm serve
 
 test: lint
 	$(BIN)/python -m pytest -n 2 -m "not long"

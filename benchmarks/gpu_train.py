@@ -155,7 +155,8 @@ def measure(
     split: bool,
 ) -> Row:
     """One case, and the parts of its step if wanted."""
-    gc.collect()  # or the last one's memory would count
+    gc.collect()  # or the last one's memory would count, and what its products worked in
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     corpus, method = texts(case), the_method(case)

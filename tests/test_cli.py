@@ -236,7 +236,11 @@ def test_a_short_demo(tmp_path) -> None:
     result = run("demo", "--steps", "3", "--out", str(tmp_path / "demo"))
     assert result.returncode == 0, result.stderr
     assert "exact entropy               58.4 nats a story" in result.stdout
-    assert (tmp_path / "demo" / "curve.png").stat().st_size > 10_000
+    assert (tmp_path / "demo/tiny/curve.png").stat().st_size > 10_000
+    assert (tmp_path / "demo/story.html").stat().st_size > 10_000
+    for made in ("story.html", "tiny/curve.png"):
+        assert str(tmp_path / "demo" / made) in result.stdout
+    assert result.stdout.count(" generate --prompt") == 1
 
 
 @pytest.mark.long

@@ -107,9 +107,12 @@ class TestLocate:
         sentence = r"neither a folder nor a shipped name \(stories\) nor a hub id.*mean 'stories'\?"
         with pytest.raises(ValueError, match=sentence):
             locate("storis")
-        (tmp_path / "stories").mkdir()  # a folder of that name comes first, even without a model
+        (tmp_path / "stories").mkdir()  # of texts, perhaps; now it is not in the way
+        assert locate("stories") == tmp_path / "models/stories"
         with pytest.raises(ValueError, match="stories is not a model: it has no config.json"):
-            didlm.load("stories")
+            didlm.load("./stories")
+        (tmp_path / "stories/config.json").write_text("{}")  # meant to be a model: it comes first
+        assert locate("stories") == Path("stories")
 
     def test_the_package_may_ship_none(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(places, "MODELS", tmp_path / "models")

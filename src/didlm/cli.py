@@ -16,6 +16,7 @@ import didlm
 
 EXIT_INTERRUPTED = 75  # of a run that was asked to stop: try again later, with --resume
 _MODEL = "A folder, a shipped name, or a hub id."
+_STORIES = "stories"  # the model that writes where none is named
 
 app = typer.Typer(
     help="Deletion-insertion diffusion language models.",
@@ -42,23 +43,20 @@ def _options(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the model.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for what it makes.")] = Path("runs/demo"),
     steps: Annotated[int | None, typer.Option(help="Training steps; fewer are quicker.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
 ) -> None:
-    """See the exact core at work, then train a tiny model from nothing and let it write."""
+    """Watch a model write and fill in a story, then train a tiny one from nothing."""
     from rich.console import Console
 
-    from didlm.demo import free_folder, show_training
-    from didlm.explain import show_core
+    from didlm.demo import free_folder, show_demo
     from didlm.train.settings import Settings, recipe
 
     settings = Settings().changed(recipe("demo") | {"seed": seed})
     if steps is not None:
         settings = settings.changed({"steps": steps, "validate_every": steps})
-    console = Console(highlight=False)
-    show_core(console, seed)
-    show_training(console, settings, free_folder(out))
+    show_demo(Console(highlight=False), settings, free_folder(out))
 
 
 @app.command()
@@ -210,7 +208,7 @@ def info(
 
 
 def _writing(
-    model: Annotated[str, typer.Option(help=_MODEL)],
+    model: Annotated[str, typer.Option(help=_MODEL)] = _STORIES,
     num: Annotated[int, typer.Option(help="How many texts.")] = 1,
     steps: Annotated[int, typer.Option(help="Of the time grid: more are better and slower.")] = 64,
     seed: Annotated[
@@ -606,7 +604,7 @@ def convert(
 
 @app.command()
 def serve(
-    model: Annotated[str, typer.Option(help=_MODEL)],
+    model: Annotated[str, typer.Option(help=_MODEL)] = _STORIES,
     host: Annotated[
         str, typer.Option(help="Any but this machine's own needs DIDLM_TOKEN in the environment.")
     ] = "127.0.0.1",

@@ -22,9 +22,9 @@ def locate(name: Path | str) -> Path:
     What is here is never asked for elsewhere: the network is used for hub ids alone.
 
     Args:
-        name: a folder; the name of a model that comes with the package; or an id on the Hugging
-            Face hub, `owner/name` or `owner/name@revision`, whose files are downloaded into the
-            hub's own cache, and found there without a network too. A `Path` is always a folder.
+        name: a folder with a model; the name of one that comes with the package; or an id on the
+            Hugging Face hub, `owner/name` or `owner/name@revision`, whose files are downloaded into
+            the hub's own cache, and found there without a network too. A `Path` is always a folder.
 
     Raises:
         ValueError: in one sentence, if there is no such model, or it cannot be had.
@@ -32,13 +32,14 @@ def locate(name: Path | str) -> Path:
     folder = Path(name)
     if name == "":  # which would be the folder we are in
         raise _unknown(name)
-    if folder.is_dir():
+    known = shipped()
+    # A folder of texts that happens to have the name of a shipped model does not hide it.
+    if folder.is_dir() and (name not in known or (folder / "config.json").is_file()):
         return folder
     if folder.is_file():
         raise ValueError(f"{name} is a file: a model is a folder")
     if isinstance(name, Path) or _looks_like_a_path(name):
         raise ValueError(f"there is no folder {name}")
-    known = shipped()
     if name in known:
         return known[name]
     found = _HUB_ID.fullmatch(name)

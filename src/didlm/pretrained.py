@@ -237,19 +237,28 @@ class Model:
             device=self.device,
         )
 
-    def save_pretrained(self, folder: Path | str, card: str = "") -> None:
+    def save_pretrained(self, folder: Path | str, card: str = "", dtype: str | None = None) -> None:
         """Write the folder; an older model there is replaced file by file, never half-written.
 
         Args:
             folder: where; it is made if need be.
             card: its README.md; without, the one that the model came with.
+            dtype: of the weights in the file: fp32, bf16 or fp16; without, as they are. 16 bits
+                take half the room, and are loaded in any precision.
+
+        Raises:
+            ValueError: if a weight is too large for the dtype.
         """
         folder = Path(folder)
+        kind = None if dtype is None else _dtype(dtype)
         self.card = card or self.card or bare_card(self.method.name)
         folder.mkdir(parents=True, exist_ok=True)
         weights = {
-            name: p.detach().cpu().contiguous() for name, p in self.network.state_dict().items()
+            name: p.detach().to("cpu", kind).contiguous()
+            for name, p in self.network.state_dict().items()
         }
+        if not all(weight.isfinite().all() for weight in weights.values()):
+            raise ValueError(f"some weights are too large for {dtype}, or no numbers at all")
         _save_weights(weights, folder / "model.safetensors")
         self.tokenizer.save(folder)
         config = {
@@ -303,8 +312,7 @@ class Model:
         Raises:
             ValueError: if it is missing, damaged, or of a newer format.
         """
-        if dtype not in DTYPES:
-            raise ValueError(f"there is no dtype '{dtype}': known are {', '.join(DTYPES)}")
+        kind = _dtype(dtype)
         folder = locate(name)
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} is not a model: it has no config.json")
@@ -342,13 +350,19 @@ class Model:
                 f"knows {network.config.vocabulary}: they do not belong together"
             )
         return Model(
-            network.to(check_device(device), DTYPES[dtype]).eval(),
+            network.to(check_device(device), kind).eval(),
             tokenizer,
             method,
             longest,
             lossless,
             _card(folder),
         )
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise ValueError(f"there is no dtype '{name}': known are {', '.join(DTYPES)}")
+    return DTYPES[name]
 
 
 def _card(folder: Path) -> str:

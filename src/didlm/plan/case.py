@@ -1,5 +1,6 @@
 """What is to be trained, and how much of everything a step has in the mean over the noise."""
 
+import math
 from dataclasses import dataclass, replace
 
 from didlm.methods.ar import AR
@@ -15,6 +16,7 @@ UNTOUCHED = 0.1  # share of the examples of did with nothing deleted, as `DID` h
 # Lengths of documents are taken to be gamma distributed with this shape, as those of stories are:
 # their mean square is 1 + 1 / SHAPE times the square of their mean.
 SHAPE = 5
+UNEVEN = 0.4  # texts by which evenly spread numbers of deleted tokens still make batches differ
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Load:
     rows: float  # that the network reads
     pairs: float  # sum of the squares of the rows of each sequence
     target_rows: float  # that the token head reads
+    spread: float  # standard deviation of the rows
 
 
 def expected_load(case: Case) -> Load:
@@ -118,7 +121,8 @@ def expected_load(case: Case) -> Load:
     Derived, not fitted. The number k of deleted tokens is uniform on 1..m, so the rows m - k + 1
     are, too. Of a text with k tokens deleted, k (m - k + 1) / m rows have some missing right after
     them: a third of all rows. (Equal tokens side by side can be missing in more than one gap, so
-    that the exact targets of texts stand in a few percent more.)
+    that the exact targets of texts stand in a few percent more.) Rows of a batch vary as
+    the lengths m do; numbers deleted are spread evenly over it, and add little.
     """
     sequences = case.at_once().batch
     padded = case.method == "radd"
@@ -128,10 +132,13 @@ def expected_load(case: Case) -> Load:
     whole, whole_square = mean + 1, square + 2 * mean + 1
     half, third = (mean + 1) / 2, (2 * square + 3 * mean + 1) / 6
     targets = (mean + 3 + 2 / mean) / 6
+    uneven = UNEVEN * mean
+    kept_square = 1 / 3  # of the share 1 - k / m that is read, in the mean
     if case.method == "ar":
         rows, pairs, targets = whole, whole_square, whole
+        kept_square, uneven = 1.0, 0.0
     elif case.method == "radd":
-        rows, pairs, targets = whole, whole_square, half
+        rows, pairs, targets, uneven = whole, whole_square, half, 0.0
     elif case.method == "did-fixed":
         rows, pairs = half, third
     elif case.method == "ilm":  # k is uniform on 0..m
@@ -140,4 +147,11 @@ def expected_load(case: Case) -> Load:
         rows = UNTOUCHED * whole + (1 - UNTOUCHED) * half
         pairs = UNTOUCHED * whole_square + (1 - UNTOUCHED) * third
         targets *= 1 - UNTOUCHED
-    return Load(sequences, sequences * rows, sequences * pairs, sequences * targets)
+        kept_square = UNTOUCHED + (1 - UNTOUCHED) / 3
+    return Load(
+        sequences,
+        sequences * rows,
+        sequences * pairs,
+        sequences * targets,
+        spread=math.sqrt(sequences * (square - mean**2) * kept_square + uneven**2),
+    )

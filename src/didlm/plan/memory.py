@@ -16,6 +16,7 @@ from didlm.plan.case import Case, expected_load
 from didlm.plan.counting import weights_of
 
 GIB = 2**30
+LARGE = 2  # standard deviations by which a large batch has more rows than others
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Memory:
 def memory_of(case: Case) -> Memory:
     """That of a step: the worst of three moments."""
     config, load, weights = case.config, expected_load(case), weights_of(case.config)
-    numbers, rows, width = weights.all, load.rows, config.width
+    more = 1 + LARGE * load.spread / load.rows  # a large batch must fit as well
+    numbers, rows, width = weights.all, more * load.rows, config.width
     muon = 4.0 * weights.inner if case.optimiser == "muon" else 0.0  # one moment instead of two
     stays = 8.0 * numbers + 2.0 * weights.twins
     moments = 8.0 * numbers - muon
@@ -51,8 +53,8 @@ def memory_of(case: Case) -> Memory:
     kept += rows * (8.0 * width + 4.0 * width / config.heads + 64)
     again = block if case.checkpointing else 0.0
     head_gradient = 4.0 * width * config.padded_vocabulary
-    states = 4.0 * width * load.target_rows
-    logits = min(LOGITS, 2.0 * load.target_rows * config.padded_vocabulary)
+    states = 4.0 * width * more * load.target_rows
+    logits = min(LOGITS, 2.0 * more * load.target_rows * config.padded_vocabulary)
     table = 4.0 * width * config.symbols
 
     def at(moment: str, gradients: float, activations: float, head: float, work: float) -> Memory:

@@ -1,0 +1,164 @@
+"""The model that comes with the package: made of a run, and measured for its card.
+
+    python benchmarks/shipped.py STORIES --run runs/stories   # from a run, in 16 bits
+    python benchmarks/shipped.py STORIES                      # measured again
+
+STORIES is a folder with tinystories, fables and books as .jsonl.xz, of which `train` and `valid`
+are known. Appends a row to benchmarks/results/shipped.csv, and writes its figures into the table
+of the model's card, src/didlm/models/stories/README.md.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from didlm.evaluate.grams import copied_share
+from didlm.evaluate.likelihood import Likelihood, evaluate
+from didlm.evaluate.quality import data_lengths, ks_distance
+from didlm.evaluate.samples import write_samples
+from didlm.pretrained import load
+from didlm.text.documents import read_documents
+from recording import record
+
+HOME = Path(__file__).parents[1] / "src/didlm/models/stories"
+CARD = HOME / "README.md"
+TRAINING = ("tinystories.train", "fables.train", "books")
+SAMPLES, STEPS, TOP_P = 256, 64, 0.9
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the card says."""
+
+    parameters: int
+    mebibytes: float  # of the weights
+    tinystories_bits: float  # per byte of unseen TinyStories: an upper bound
+    tinystories_error: float  # of its estimate
+    tinystories_dse_bits: float  # the tighter bound
+    fables_bits: float
+    fables_error: float
+    samples: int
+    steps: int
+    calls: float  # of the network, a text
+    data_mean_length: float  # tokens
+    mean_length: float
+    mean_length_nucleus: float  # with top-p
+    length_ks: float
+    length_ks_nucleus: float
+    copied_unseen: float  # share of runs of 13 tokens of unseen stories that are in training data
+    copied: float
+    copied_nucleus: float
+    seconds_for_four: float  # stories, on this processor
+    threads: int
+
+
+def main() -> None:
+    """Make, measure, record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stories", type=Path)
+    parser.add_argument("--run", type=Path, help="a run to make the model of")
+    parser.add_argument("--device", default="cpu", help="for all but the time of four stories")
+    options = parser.parse_args()
+    if options.run:
+        load(options.run).save_pretrained(HOME, CARD.read_text(encoding="utf-8"), "fp16")
+    row = measured(options.stories, options.device)
+    print(row)
+    record("shipped", [row], shlex.join(["python", *sys.argv]), ["torch"])
+    CARD.write_text(with_figures(CARD.read_text(encoding="utf-8"), row), encoding="utf-8")
+
+
+def measured(stories: Path, device: str) -> Row:
+    """All figures."""
+    slow, model = load(HOME), load(HOME, device)
+    started = time.perf_counter()
+    slow.generate(num_samples=4, steps=STEPS, seed=0)
+    four = time.perf_counter() - started
+    unseen = {
+        name: read_documents(stories / f"{name}.valid.jsonl.xz")
+        for name in ("tinystories", "fables")
+    }
+    bounds = {name: evaluate(model, texts, draws=1) for name, texts in unseen.items()}
+    training = [text for name in TRAINING for text in read_documents(stories / f"{name}.jsonl.xz")]
+    plain, nucleus = (
+        write_samples(model, SAMPLES, 0, 32, steps=STEPS, top_p=top_p) for top_p in (1.0, TOP_P)
+    )
+    plain_lengths, nucleus_lengths = (
+        np.array([len(sample.tokens) for sample in samples]) for samples in (plain, nucleus)
+    )
+    learnt = model.tokenizer.encode_batch(training)
+    # As many of each kind as the model has learnt from.
+    real = model.tokenizer.encode_batch([*unseen["tinystories"][:393], *unseen["fables"]])
+    expected = data_lengths(model, training)
+    tiny, fables = bounds["tinystories"], bounds["fables"]
+    return Row(
+        parameters=sum(p.numel() for p in model.network.parameters()),
+        mebibytes=(HOME / "model.safetensors").stat().st_size / 2**20,
+        tinystories_bits=bits(tiny, "nats_per_token"),
+        tinystories_error=bits(tiny, "stderr"),
+        tinystories_dse_bits=bits(tiny, "nats_per_token_dse"),
+        fables_bits=bits(fables, "nats_per_token"),
+        fables_error=bits(fables, "stderr"),
+        samples=SAMPLES,
+        steps=STEPS,
+        calls=float(np.mean([sample.nfe for sample in plain])),
+        data_mean_length=float(expected.mean()),
+        mean_length=float(plain_lengths.mean()),
+        mean_length_nucleus=float(nucleus_lengths.mean()),
+        length_ks=ks_distance(plain_lengths, expected),
+        length_ks_nucleus=ks_distance(nucleus_lengths, expected),
+        copied_unseen=copied_share(real, learnt) or 0.0,
+        copied=copied_share([sample.tokens for sample in plain], learnt) or 0.0,
+        copied_nucleus=copied_share([sample.tokens for sample in nucleus], learnt) or 0.0,
+        seconds_for_four=four,
+        threads=torch.get_num_threads(),
+    )
+
+
+def bits(result: Likelihood, name: str) -> float:
+    """A figure in nats per token, in bits per byte."""
+    nats = result.summary()[name]
+    assert isinstance(nats, float)
+    return nats * result.tokens / result.bytes / np.log(2)
+
+
+def with_figures(card: str, row: Row) -> str:
+    """The card with its table as it follows from the figures."""
+    error = row.tinystories_error
+    figures = {
+        "parameters": f"{row.parameters / 1e6:.2f} million, {row.mebibytes:.1f} MiB",
+        "unseen TinyStories, bits per byte, at most": f"{row.tinystories_bits:.3f} ± {error:.3f}",
+        "the same by the tighter bound": f"{row.tinystories_dse_bits:.3f}",
+        "unseen fables, bits per byte, at most": f"{row.fables_bits:.3f} ± {row.fables_error:.3f}",
+        f"mean length of {row.samples} samples in {row.steps} steps; with top-p {TOP_P}": (
+            f"{row.mean_length:.0f}; {row.mean_length_nucleus:.0f} tokens "
+            f"(the data: {row.data_mean_length:.0f})"
+        ),
+        "distance of their lengths from the data's (Kolmogorov-Smirnov)": (
+            f"{row.length_ks:.3f}; {row.length_ks_nucleus:.3f}"
+        ),
+        "share of their runs of 13 tokens that are in the training data": (
+            f"{100 * row.copied:.1f}; {100 * row.copied_nucleus:.1f} % "
+            f"(unseen real stories: {100 * row.copied_unseen:.1f} %)"
+        ),
+        f"four stories in {row.steps} steps, {row.threads} cores": f"{row.seconds_for_four:.1f} s",
+    }
+    lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in figures.items())]
+    table = "\n".join(lines) + "\n"
+    pattern = r"(<!-- figures -->\n).*?(<!-- /figures -->)"
+    found, times = re.subn(
+        pattern, lambda m: m[1] + "\n" + table + "\n" + m[2], card, flags=re.DOTALL
+    )
+    if times != 1:
+        raise ValueError("the card has no place for its figures")
+    return found
+
+
+if __name__ == "__main__":
+    main()

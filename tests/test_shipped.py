@@ -1,0 +1,63 @@
+"""The model that comes with the package keeps the promises of its card that need no data."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import didlm
+from didlm.cli import app
+from didlm.locate import MODELS, shipped
+
+HOME = MODELS / "stories"
+STORY = (
+    "Once upon a time, there was a little girl named Lily. She loved to play in the park. One day, "
+    "she saw a big dog. The dog was very sad. Lily gave the dog a hug and they became friends."
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return didlm.load("stories")
+
+
+def test_it_is_small_and_in_16_bits() -> None:
+    assert shipped()["stories"] == HOME
+    assert (HOME / "model.safetensors").stat().st_size < 16 * 2**20
+    weights = load_file(HOME / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float16}
+
+
+def test_it_prefers_stories_to_their_words_in_disorder(model) -> None:
+    words = STORY.split()
+    mixed = " ".join(np.random.default_rng(0).permutation(words))
+    assert model.score(STORY).log_likelihood > model.score(mixed).log_likelihood + 100
+
+
+def test_it_writes_around_what_is_given(model) -> None:
+    sample = model.infill("Tim had a red ball. [...] Tim was happy again.", steps=16, seed=0)[0]
+    assert sample.text.startswith("Tim had a red ball. ")
+    assert sample.text.endswith(" Tim was happy again.")
+    middle = sample.text.removeprefix("Tim had a red ball. ").removesuffix(" Tim was happy again.")
+    assert len(middle.split()) >= 3
+
+
+def test_its_card_names_data_licences_figures_and_limits() -> None:
+    card = (HOME / "README.md").read_text()
+    for part in ("TinyStories", "CDLA-Sharing-1.0", "TinyFabulist", "MIT", "CC BY", "## Limits"):
+        assert part in card
+    found = re.search(r"unseen TinyStories, bits per byte, at most \| (0\.\d+) ±", card)
+    assert found is not None
+    assert float(found[1]) <= 0.80
+    assert "SETTINGS" not in card
+
+
+def test_where_no_model_is_named_it_writes(model, tmp_path) -> None:
+    out = tmp_path / "texts.jsonl"
+    done = CliRunner().invoke(app, ["generate", "--steps", "4", "--seed", "3", "--json", str(out)])
+    assert done.exit_code == 0, done.output
+    assert json.loads(out.read_text())["text"] == model.generate(steps=4, seed=3)[0].text
