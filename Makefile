@@ -16,7 +16,7 @@ PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check --cons
 .PHONY: help setup demo test test-long lint bench compare docs serve clean
 
 help:
-	@echo "make demo       set up, then train a tiny model from nothing and let it write"
+	@echo "make demo       set up, then see stories written, a middle filled in, and a tiny model trained"
 	@echo "make serve      set up, then serve the shipped model at http://127.0.0.1:8000"
 	@echo "make test       set up, then run all tests and linting"
 	@echo "make test-long  the tests that take minutes"
@@ -30,13 +30,13 @@ help:
 setup: $(STAMP)
 
 # The pip that comes with a fresh environment would build the package in an isolated environment of unpinned
-# packages; installing the pinned build backend first and switching isolation off keeps every version ours.
+# packages; installing the pinned build backends first and switching isolation off keeps every version ours.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "didlm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Setting up $(VENV) (once; a few minutes for PyTorch) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) hatchling editables
+	$(PIP) hatchling editables setuptools
 	$(PIP) --no-build-isolation --editable '.[dev,plots,serve]'
 	@touch $@
 
