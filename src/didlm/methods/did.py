@@ -16,6 +16,7 @@ from didlm.given import GivenText, chosen_given
 from didlm.methods.examples import Examples
 from didlm.methods.method import Method
 from didlm.methods.visits import visited
+from didlm.mistakes import with_mistakes
 from didlm.model.config import Heads
 from didlm.objectives.noise import Noise, evenly, exact, simple, stratified, untouched
 from didlm.packed import pack
@@ -32,6 +33,7 @@ class DID(Method):
         given_share: share of the training examples in which part of the text is given.
         weighting: 'bound' trains on the bound itself, 'simple' counts every state once.
         untouched_share: share of the training examples with nothing deleted, for 'bound'.
+        mistaken_share: share of the training examples in which some of what is left is wrong.
     """
 
     name: ClassVar[str] = "did"
@@ -43,13 +45,24 @@ class DID(Method):
     given_share: float = 0.0
     weighting: str = "bound"
     untouched_share: float = 0.1
+    mistaken_share: float = 0.0
 
     @classmethod
     def build(
-        cls, tokenizer: Tokenizer, given_share: float = 0.0, weighting: str = "bound", **_: Any
+        cls,
+        tokenizer: Tokenizer,
+        given_share: float = 0.0,
+        weighting: str = "bound",
+        mistaken_share: float = 0.0,
+        **_: Any,
     ) -> Self:
         """For texts of any lengths."""
-        return cls(tokenizer.bos, given_share=given_share, weighting=weighting)
+        return cls(
+            tokenizer.bos,
+            given_share=given_share,
+            weighting=weighting,
+            mistaken_share=mistaken_share,
+        )
 
     @property
     def heads(self) -> Heads:
@@ -93,7 +106,8 @@ class DID(Method):
             chosen.append(given)
             noises.append(self._training_noise(int((given.spans == 0).sum()), number, seed, rng))
             rngs.append(rng)
-        return self.corrupt(texts, chosen, noises, rngs, np.asarray(numbers))
+        examples = self.corrupt(texts, chosen, noises, rngs, np.asarray(numbers))
+        return self._mistaken(examples, texts, rngs) if self.mistaken_share else examples
 
     def evaluation_examples(
         self,
@@ -158,6 +172,23 @@ class DID(Method):
             target=target,
         )
 
+    def _mistaken(
+        self,
+        examples: Examples,
+        texts: Sequence[np.ndarray],
+        rngs: Sequence[np.random.Generator],
+    ) -> Examples:
+        """The same examples, in some of which tokens are wrong."""
+        free = ~examples.given
+        free[examples.offsets[:-1]] = False
+        starts = examples.offsets[1:-1]
+        columns = (np.split(examples.tokens, starts), np.split(free, starts), texts, rngs)
+        tokens = [
+            with_mistakes(left, may_err, text, self.mistaken_share, rng)
+            for left, may_err, text, rng in zip(*columns, strict=True)
+        ]
+        return replace(examples, tokens=np.concatenate(tokens))
+
     def _constant(
         self, gap: np.ndarray, ratio: np.ndarray, sequence: np.ndarray, size: int
     ) -> np.ndarray:
@@ -217,6 +248,7 @@ class FixedDID(DID):
         tokenizer: Tokenizer,
         given_share: float = 0.0,
         weighting: str = "bound",
+        mistaken_share: float = 0.0,
         fixed_length: int = 1024,
         objective: str = "dice",
         **_: Any,
@@ -227,6 +259,7 @@ class FixedDID(DID):
             fixed_length=fixed_length,
             given_share=given_share,
             weighting=weighting,
+            mistaken_share=mistaken_share,
             separator=tokenizer.separator,
             objective=objective,
         )

@@ -253,8 +253,8 @@ def _split(
 
 def _options(settings: Settings) -> dict[str, Any]:
     """Those of the settings that a method may be concerned with."""
-    names = ("given_share", "weighting", "fixed_length", "padding", "form", "objective")
-    return {name: getattr(settings, name) for name in names}
+    names = ("given_share", "mistaken_share", "weighting", "fixed_length", "padding", "form")
+    return {name: getattr(settings, name) for name in (*names, "objective")}
 
 
 def _laid_out(

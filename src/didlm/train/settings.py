@@ -52,6 +52,7 @@ class Settings:
     average: float = 0.999  # decay of the moving average of the weights
     dropout: float = 0.0
     given_share: float = 0.333  # of the examples, in which part of the text is given
+    mistaken_share: float = 0.0  # of DID's examples, in which some of what is left is wrong
     weighting: str = "simple"  # every state counts once; or bound, which has a higher variance
     precision: str = "fp32"
     compile: bool = False
@@ -115,7 +116,7 @@ class Settings:
                 raise ValueError(f"{name} must not be negative: got {getattr(self, name)}")
         if self.workers < -1:
             raise ValueError(f"workers must be a number, or -1 to choose it: got {self.workers}")
-        for name in ("dropout", "given_share", "decay"):
+        for name in ("dropout", "given_share", "mistaken_share", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie between 0 and 1: got {getattr(self, name)}")
         for name in ("average", "beta_1", "beta_2"):
