@@ -15,7 +15,7 @@ from didlm._inputs import FloatArray, IntArray
 from didlm.data.corpus import Corpus
 from didlm.data.loader import budget_for
 from didlm.evaluate.bound import likelihood_bound
-from didlm.generate.template import Blank, match
+from didlm.generate.template import Blank, Parts, match
 from didlm.given import GivenText, given_prefix
 from didlm.pretrained import Model
 
@@ -66,7 +66,7 @@ def middle_nats(
     Raises:
         ValueError: if the method has no bound.
     """
-    parts = [([x.left, Blank(), x.right], x.text) for x in middles]
+    parts: list[tuple[Parts, str]] = [([x.left, Blank(), x.right], x.text) for x in middles]
     matched = [match(template, text, model.tokenizer) for template, text in parts]
     if not model.network.config.causal:
         return _nats(model, [_whole(model, *each) for each in matched], draws, seed)
@@ -96,7 +96,7 @@ def fill_middles(
         **controls: see `Model.generate`.
     """
     causal, told = model.network.config.causal, model.method.keeps_length
-    templates = []
+    templates: list[Parts] = []
     for text, tokens in zip(
         middles, model.tokenizer.encode_batch([x.middle for x in middles]), strict=True
     ):
