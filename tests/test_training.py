@@ -3,6 +3,8 @@
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +93,32 @@ def test_a_run_leaves_a_model_that_writes_and_a_full_record(corpus_file, tmp_pat
     again = didlm.load(out)
     assert texts(again) == texts(model)
     assert again.length == (16 if method in ("did-fixed", "radd") else None)
+
+
+def test_a_run_ends_by_time_and_is_validated_by_time(corpus_file, tmp_path, capfd) -> None:
+    """By seconds of training, in which neither starting nor validating counts."""
+    out = tmp_path / "run"
+    timed = {"seconds": 0.6, "validate_seconds": 0.2, "schedule": "constant", "samples": 0}
+    settings = quick(corpus_file, steps=100_000, validate_every=100_000, log_every=1, **timed)
+    train(settings, out)
+    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    validations = [m["seconds"] for m in metrics if m["kind"] == "valid"]
+    assert 2 <= len(validations) <= 3  # 0.2, 0.4 and the end, unless single steps are slow
+    assert all(later - earlier > 0.15 for earlier, later in pairwise([0.0, *validations]))
+    assert 0.6 <= validations[-1] < 5
+    assert min(m["seconds"] for m in metrics if m["step"] == 1) < 0.01
+    assert "seconds = 0.6" in (out / "README.md").read_text()
+    steps = max(m["step"] for m in metrics)
+    assert 1 < steps < 100_000
+    train(settings, out, resume=True)
+    assert f"all of its {steps} steps have been taken" in capfd.readouterr().err
+    longer = replace(settings, seconds=validations[-1] + 0.1)
+    train(longer, out, resume=True)
+    again = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert again[: len(metrics)] == metrics
+    assert again[-1]["step"] > steps
+    with pytest.raises(ValueError, match="snapshots are spread over steps"):
+        replace(settings, snapshots=2)
 
 
 def test_impossible_splits_are_refused(corpus_file, tmp_path) -> None:
@@ -421,6 +449,8 @@ class TestSettings:
             ("average", "1", "average must be at least 0 and below 1: got 1.0"),
             ("clip", "0", "clip must be positive: got 0.0"),
             ("accumulate", "3", "batch 64 cannot be divided into 3 equal parts"),
+            ("seconds", "-1", "seconds must not be negative: got -1"),
+            ("seconds", "60", "the schedule wsd must know how many steps there will be"),
         ],
     )
     def test_impossible_values_are_refused(self, name, value, message) -> None:

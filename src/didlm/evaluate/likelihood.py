@@ -100,23 +100,27 @@ def evaluate(
     seed: int = 0,
     paths: int = 0,
     prompts: Sequence[str] | None = None,
+    replicates: int = REPLICATES,
 ) -> Likelihood:
     """Estimate the likelihood bound of documents, or compute their exact likelihood.
 
     Args:
         model: the model.
         documents: their texts.
-        draws: states to visit of each document in each replicate, of which there are 32.
+        draws: states to visit of each document in each replicate.
         seed: of the noise.
         paths: for a model of fixed-length text: insertion paths of each document, for a tighter
             bound beside the other. Each takes as many network calls as the text has tokens.
         prompts: what comes before each document, is given, and not scored.
+        replicates: independent estimates of a bound, whose spread gives its error.
 
     Raises:
         ValueError: if there is nothing to score, or the method has no bound.
     """
     if draws < 1:
         raise ValueError(f"a bound takes at least one draw: got {draws}")
+    if replicates < 2:
+        raise ValueError(f"an error takes at least two replicates: got {replicates}")
     if paths:
         check_paths(model.method, paths)
     method, tokenizer = model.method, model.tokenizer
@@ -144,7 +148,7 @@ def evaluate(
         size = sum(tokenizer.count_bytes(text) for text in scored)
     else:
         size = sum(len(text.encode()) for text in documents)
-    replicates = 1 if method.exact else REPLICATES
+    replicates = 1 if method.exact else replicates
     # Few documents are repeated, each time with noise of its own, so that batches are full.
     at_once = min(replicates, max(1, AT_ONCE // len(texts)))
     bounds = []

@@ -5,7 +5,7 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from itertools import islice
@@ -105,7 +105,7 @@ class _Run:
         with (
             self._folder_of_all(),
             Stopping() as stopping,
-            Reporter(self.folder, self.settings.steps, silent=not self.world.first) as reporter,
+            self._reporter() as reporter,
         ):
             try:
                 self._begin(reporter)
@@ -117,6 +117,10 @@ class _Run:
                 raise TrainingStopped(str(error)) from None
         self.world.wait()
         return Model.from_pretrained(self.folder, self.world.device)
+
+    def _reporter(self) -> Reporter:
+        settings = self.settings
+        return Reporter(self.folder, settings.steps, settings.seconds, not self.world.first)
 
     @contextlib.contextmanager
     def _folder_of_all(self) -> Iterator[None]:
@@ -195,11 +199,13 @@ class _Run:
         )
         config = self.state.network.config
         meter = Meter(loader, config, world, progress.flops, progress.seconds)
-        clock = _Clock(settings)
+        saving = _Clock(settings.checkpoint_every, settings.checkpoint_seconds, time.monotonic)
+        looking = _Clock(settings.validate_every, settings.validate_seconds, meter.seconds)
         batches = iter(loader)
-        if progress.step >= settings.steps:
-            reporter.say(f"all of its {settings.steps} steps have been taken")
-        while progress.step < settings.steps:
+        last = self._is_over(progress.seconds)
+        if last:
+            reporter.say(f"all of its {progress.step} steps have been taken")
+        while not last:
             try:
                 batch = next(batches)
             except BrokenProcessPool:
@@ -211,25 +217,34 @@ class _Run:
                 raise Interrupted(self._farewell()) from None
             outcome = take_step(self.state, batch, settings, world, meter.count)
             meter.took(outcome)
-            step, last = progress.step, progress.step == settings.steps
+            step = progress.step
             self.unread.append((step, outcome))
             self._catch_up(reporter, meter, AHEAD)
-            if step % settings.validate_every == 0 or last:
+            # Clocks and signals differ from process to process, and all must do the same.
+            over = self._is_over(meter.seconds())
+            wishes = (stopping.wanted, saving.due(step), looking.due(step), over)
+            stop, save, look, last = map(bool, world.most(*wishes))
+            if look or last:
                 self._validate(reporter, meter)
+                looking.restart()
             self._snapshot(step)
-            stop, due = world.most(stopping.wanted, clock.due(step))
             if stop and not last:
                 self._checkpoint(reporter, meter)
                 if progress.best is None:
                     self._save()
                 raise Interrupted(self._farewell())
-            if due or last:
+            if save or last:
                 self._checkpoint(reporter, meter)
-                clock.restart()
+                saving.restart()
         if progress.best is None:
             self._save()
         if world.first:
             prune(self.folder, 1)
+
+    def _is_over(self, seconds: float) -> bool:
+        """Whether all steps have been taken, or the training has taken all of its seconds."""
+        steps, most = self.settings.steps, self.settings.seconds
+        return self.state.progress.step >= steps or 0 < most <= seconds
 
     def _catch_up(self, reporter: Reporter, meter: Meter, ahead: int = 0) -> None:
         """Read and report the figures of all steps but the last few, and of those that are known.
@@ -337,19 +352,19 @@ def snapshot_folder(folder: Path, part: int, kept: int) -> Path:
 
 
 class _Clock:
-    """When the next checkpoint is due."""
+    """When something is due: every so many steps, and after so many seconds; 0 for none."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._steps, self._seconds = settings.checkpoint_every, settings.checkpoint_seconds
+    def __init__(self, steps: int, seconds: float, now: Callable[[], float]) -> None:
+        self._steps, self._seconds, self._now = steps, seconds, now
         self.restart()
 
     def restart(self) -> None:
-        self._started = time.monotonic()
+        self._started = self._now()
 
     def due(self, step: int) -> bool:
         if self._steps and step % self._steps == 0:
             return True
-        return bool(self._seconds) and time.monotonic() - self._started >= self._seconds
+        return bool(self._seconds) and self._now() - self._started >= self._seconds
 
 
 def _begun_before(folder: Path, settings: Settings, resume: bool) -> dict[str, Any] | None:

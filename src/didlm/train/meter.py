@@ -16,6 +16,9 @@ from didlm.train.world import World
 class Meter:
     """Tokens per second, share of the time spent waiting for data, FLOPs, seconds, and memory.
 
+    Seconds count from the end of the first step: until then processes start and kernels are built,
+    which takes the longer the less of it has been done before.
+
     Args:
         loader: of the batches.
         config: of the network.
@@ -37,7 +40,7 @@ class Meter:
         self._seconds = seconds
         self._since: float | None = None  # when training went on
         self._last: torch.cuda.Event | None = None  # when a GPU was done with the last step
-        self.restart()
+        self._clear()
 
     def pause(self) -> None:
         """Something else than training begins, such as a validation."""
@@ -61,6 +64,8 @@ class Meter:
 
     def took(self, outcome: Outcome) -> None:
         """A step has been taken, or given to a GPU to take."""
+        if self._since is None:
+            self._since = time.perf_counter()
         if self._last is not None and outcome.began is not None:
             self._pauses.append((self._last, outcome.began))
         self._last = outcome.ended
@@ -71,7 +76,7 @@ class Meter:
         return self._flops_before + float(self._world.total(here))
 
     def seconds(self) -> float:
-        """What training has taken so far, on this process, validations left out."""
+        """What training has taken so far, on this process, without its start and validations."""
         now = time.perf_counter()
         return self._seconds + (0.0 if self._since is None else now - self._since)
 

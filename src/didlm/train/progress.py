@@ -23,8 +23,11 @@ PLAIN_EVERY = 10.0  # seconds between two lines
 class Reporter:
     """Shows and records the metrics of a run."""
 
-    def __init__(self, folder: Path, steps: int, silent: bool = False) -> None:
+    def __init__(
+        self, folder: Path, steps: int, seconds: float = 0.0, silent: bool = False
+    ) -> None:
         self._folder, self._silent = folder, silent
+        self._seconds = seconds  # after which it ends, if not 0
         self._file: TextIO | None = None
         self._board: Any = None
         self.console = Console(file=sys.stderr, highlight=False, quiet=silent)
@@ -85,6 +88,8 @@ class Reporter:
         if now - self._last_line >= PLAIN_EVERY or step == self._steps:
             self._last_line = now
             left = (now - self._started) / (step - self._first) * (self._steps - step)
+            if self._seconds:
+                left = min(left, self._seconds - metrics["seconds"])
             self.say(f"step {step}/{self._steps}  {line}  {left:.0f} s left")
 
     def validation(self, step: int, metrics: dict[str, float], sentence: str) -> None:

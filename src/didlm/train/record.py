@@ -36,7 +36,7 @@ TAGS = {
     "ilm": ("insertion",),
 }
 ASKED_FOR = {"method", "preset", "steps", "batch", "optimiser", "learning_rate", "schedule", "seed"}
-NOT_TOLD = MAY_CHANGE | {"data"}  # about the machine, or told elsewhere
+NOT_TOLD = MAY_CHANGE - {"seconds"} | {"data"}  # about the machine, or told elsewhere
 FILES = {"valid", "tokenizer", "init"}
 LIMITS = (
     "The model knows its training data and nothing else. It writes text that looks like them, true "

@@ -12,6 +12,7 @@ from didlm.train.settings import Settings
 # What does not change what is learnt, or only how long; all else would make it another run.
 MAY_CHANGE = {
     "steps",
+    "seconds",
     "accumulate",
     "compile",
     "checkpointing",
@@ -23,6 +24,7 @@ MAY_CHANGE = {
     "sample_steps",
     "log_every",
     "validate_every",
+    "validate_seconds",
     "bad_steps",
     "checkpoint_every",
     "checkpoint_seconds",

@@ -37,6 +37,7 @@ class Settings:
     # how
     steps: int = 1000
     flops: float = 0.0  # floating-point operations to spend, in place of a number of steps
+    seconds: float = 0.0  # of training, after which a run ends before its steps have been taken
     batch: int = 64  # documents per optimiser step
     accumulate: int = 1  # batches into which such a step is divided
     optimiser: str = "muon"  # for the matrices inside; or adamw for all
@@ -63,7 +64,8 @@ class Settings:
     device: str = "cpu"
     distribution: str = "ddp"  # with torchrun: every process has the network; or fsdp, a part
     workers: int = -1  # processes that make batches; -1 for as many as the machine has use for
-    validate_every: int = 500
+    validate_every: int = 500  # steps
+    validate_seconds: float = 0.0  # of training, after so many as well; 0 for none by time
     valid_documents: int = 200  # at most
     valid_draws: int = 4
     samples: int = 4  # written at each validation
@@ -108,6 +110,8 @@ class Settings:
             "weight_decay",
             "padding",
             "flops",
+            "seconds",
+            "validate_seconds",
             "checkpoint_every",
             "checkpoint_seconds",
             "snapshots",
@@ -127,6 +131,13 @@ class Settings:
         for name in ("learning_rate", "clip", "epsilon"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive: got {getattr(self, name)}")
+        if self.seconds and self.schedule != "constant":
+            raise ValueError(
+                f"the schedule {self.schedule} must know how many steps there will be, which "
+                "seconds do not tell: use constant"
+            )
+        if self.seconds and self.snapshots:
+            raise ValueError("snapshots are spread over steps, whose number seconds do not tell")
         if self.batch % self.accumulate:
             raise ValueError(
                 f"batch {self.batch} cannot be divided into {self.accumulate} equal parts"
