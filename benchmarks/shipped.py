@@ -1,14 +1,18 @@
 """The model that comes with the package: made of a run, and measured for its card.
 
-    python benchmarks/shipped.py STORIES --run runs/stories   # from a run, in 16 bits
-    python benchmarks/shipped.py STORIES                      # measured again
+    python benchmarks/shipped.py STORIES --texts data/stories   # what to train on, and to validate
+    didlm train --recipe shipped --data data/stories/train --out runs/stories \\
+        --valid data/stories/valid/tinystories.jsonl
+    python benchmarks/shipped.py STORIES --run runs/stories     # from a run, in 16 bits
+    python benchmarks/shipped.py STORIES                        # measured again
 
-STORIES is a folder with tinystories, fables and books as .jsonl.xz, of which `train` and `valid`
-are known. Appends a row to benchmarks/results/shipped.csv, and writes its figures into the table
+STORIES is a folder with tinystories.{train,valid}, fables.{train,valid} and childrens_books.train
+as .jsonl.xz. Appends a row to benchmarks/results/shipped.csv, and writes its figures into the table
 of the model's card, src/didlm/models/stories/README.md.
 """
 
 import argparse
+import json
 import re
 import shlex
 import sys
@@ -29,8 +33,12 @@ from recording import record
 
 HOME = Path(__file__).parents[1] / "src/didlm/models/stories"
 CARD = HOME / "README.md"
-TRAINING = ("tinystories.train", "fables.train", "books")
-SAMPLES, STEPS, TOP_P = 256, 64, 0.9
+TRAINING = ("tinystories.train", "fables.train", "childrens_books.train")
+VALIDATION = ("tinystories.valid", "fables.valid")
+MARK = "<|eot_id|>"  # at the end of some fables
+LONGEST_BOOK = 4000  # bytes: longer ones would be cut
+STEPS, TOP_P = 64, 0.9
+REPLICATES = 8  # of a bound
 
 
 @dataclass(frozen=True)
@@ -64,39 +72,64 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("stories", type=Path)
     parser.add_argument("--run", type=Path, help="a run to make the model of")
+    parser.add_argument("--texts", type=Path, help="only write the cleaned texts to this folder")
+    parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--device", default="cpu", help="for all but the time of four stories")
     options = parser.parse_args()
+    if options.texts:
+        write_texts(options.stories, options.texts)
+        return
     if options.run:
         load(options.run).save_pretrained(HOME, CARD.read_text(encoding="utf-8"), "fp16")
-    row = measured(options.stories, options.device)
+    row = measured(options.stories, options.samples, options.device)
     print(row)
     record("shipped", [row], shlex.join(["python", *sys.argv]), ["torch"])
     CARD.write_text(with_figures(CARD.read_text(encoding="utf-8"), row), encoding="utf-8")
 
 
-def measured(stories: Path, device: str) -> Row:
-    """All figures."""
+def cleaned(stories: Path, name: str) -> list[str]:
+    """The texts of a file, less what does not belong into a story."""
+    texts = [text.strip() for text in read_documents(stories / f"{name}.jsonl.xz")]
+    texts = [text.removesuffix(MARK).rstrip() for text in texts]
+    if name.startswith("childrens_books"):
+        texts = [text for text in texts if len(text.encode()) <= LONGEST_BOOK]
+    return [text for text in texts if "<|" not in text and "##\n##" not in text]
+
+
+def write_texts(stories: Path, folder: Path) -> None:
+    """What the model learns from, and what it is validated on, as .jsonl files."""
+    for name in TRAINING + VALIDATION:
+        kind, side = name.split(".")
+        (folder / side).mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({"text": text}) + "\n" for text in cleaned(stories, name)]
+        (folder / side / f"{kind}.jsonl").write_text("".join(lines), encoding="utf-8")
+        print(f"{name}: {len(lines):,} documents")
+
+
+def measured(stories: Path, count: int, device: str) -> Row:
+    """All figures; those of samples are of so many."""
     slow, model = load(HOME), load(HOME, device)
     started = time.perf_counter()
     slow.generate(num_samples=4, steps=STEPS, seed=0)
     four = time.perf_counter() - started
-    unseen = {
-        name: read_documents(stories / f"{name}.valid.jsonl.xz")
-        for name in ("tinystories", "fables")
-    }
-    bounds = {name: evaluate(model, texts, draws=1) for name, texts in unseen.items()}
-    training = [text for name in TRAINING for text in read_documents(stories / f"{name}.jsonl.xz")]
+    print(f"four stories: {four:.1f} s", flush=True)
+    stories_texts, fables_texts = (cleaned(stories, name) for name in VALIDATION)
+    tiny, fables = (
+        evaluate(model, texts, draws=2, replicates=REPLICATES)
+        for texts in (stories_texts, fables_texts)
+    )
+    print(f"bounds: {bits(tiny, 'nats_per_token')}, {bits(fables, 'nats_per_token')}", flush=True)
+    training = [text for name in TRAINING for text in cleaned(stories, name)]
     plain, nucleus = (
-        write_samples(model, SAMPLES, 0, 32, steps=STEPS, top_p=top_p) for top_p in (1.0, TOP_P)
+        write_samples(model, count, 0, 32, steps=STEPS, top_p=top_p) for top_p in (1.0, TOP_P)
     )
     plain_lengths, nucleus_lengths = (
         np.array([len(sample.tokens) for sample in samples]) for samples in (plain, nucleus)
     )
     learnt = model.tokenizer.encode_batch(training)
     # As many of each kind as the model has learnt from.
-    real = model.tokenizer.encode_batch([*unseen["tinystories"][:393], *unseen["fables"]])
+    real = model.tokenizer.encode_batch([*stories_texts[:393], *fables_texts])
     expected = data_lengths(model, training)
-    tiny, fables = bounds["tinystories"], bounds["fables"]
     return Row(
         parameters=sum(p.numel() for p in model.network.parameters()),
         mebibytes=(HOME / "model.safetensors").stat().st_size / 2**20,
@@ -105,7 +138,7 @@ def measured(stories: Path, device: str) -> Row:
         tinystories_dse_bits=bits(tiny, "nats_per_token_dse"),
         fables_bits=bits(fables, "nats_per_token"),
         fables_error=bits(fables, "stderr"),
-        samples=SAMPLES,
+        samples=count,
         steps=STEPS,
         calls=float(np.mean([sample.nfe for sample in plain])),
         data_mean_length=float(expected.mean()),
