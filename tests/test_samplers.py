@@ -179,6 +179,16 @@ class TestLengths:
         distribution = torch.bincount(found, minlength=size).cumsum(0) / len(found)
         assert float((distribution - probability.cumsum(0)).abs().max()) < 0.08
 
+    def test_on_a_fine_grid_there_are_hardly_more_calls_than_tokens(self) -> None:
+        """A text that waits for a token is not asked again at every time (Eq. first-arrival)."""
+        length = torch.arange(400, dtype=torch.float64)
+        probability = (-(((length - 100) / 30) ** 2)).softmax(0)
+        writer = run(OneSymbolScorer(probability), Plan(adaptive, uniform_grid(256).tolist()), 500)
+        lengths = np.array([len(text.tokens) for text in writer.finished])
+        calls = np.array([text.calls for text in writer.finished])
+        assert lengths.mean() == pytest.approx(float(probability @ length), rel=0.03)
+        assert calls.mean() < lengths.mean() + 256 / 4
+
     def test_the_papers_sampler_writes_short_texts_at_few_steps(self) -> None:
         probability = torch.zeros(400, dtype=torch.float64)
         probability[10:400] = 1 / 390
@@ -404,6 +414,7 @@ class TestSteps:
             offsets=torch.tensor([0, len(rate)]),
             time=whole,
             target=torch.full_like(whole, target),
+            latest=torch.full_like(whole, target),
             missing=torch.full_like(whole, torch.inf),
             dispersion=torch.full_like(whole, dispersion),
             flips=lambda count, chance: count,
@@ -434,6 +445,12 @@ class TestSteps:
         fires, time = adaptive(unlucky)
         assert not fires.any()
         assert time.item() == 0.25
+        # It may be waited for while several times of the grid pass.
+        patient = replace(moment, target=torch.tensor([0.48]).double())
+        fires, time = adaptive(patient)
+        assert fires.tolist() == [False, True, False]
+        assert time.item() == pytest.approx(0.5 * (1 - arrival))
+        assert time.item() < 0.48
 
     @pytest.mark.parametrize("dispersion", [0.0, 0.5, 2.0])
     def test_first_arrivals_are_those_of_negative_binomial_counts(self, dispersion) -> None:
@@ -449,6 +466,7 @@ class TestSteps:
             offsets=2 * torch.arange(many + 1),
             time=torch.ones(many, dtype=torch.float64),
             target=torch.full((many,), 1 - share, dtype=torch.float64),
+            latest=torch.full((many,), 1 - share, dtype=torch.float64),
             dispersion=torch.full((many,), dispersion, dtype=torch.float64),
         )
         fires, time = adaptive(moment)

@@ -15,6 +15,7 @@ from didlm.generate.limits import earliest, first, largest
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
 FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
+PATIENCE = 4  # times of the grid that may pass while a text waits for it
 END = 1 / 256  # from here a step goes straight to 0: models have hardly seen earlier times
 
 
@@ -28,6 +29,7 @@ class Moment:
     offsets: Tensor  # [S + 1] where each sequence starts, and the end
     time: Tensor  # [S]
     target: Tensor  # [S] the next time on the grid; not above the time
+    latest: Tensor  # [S] the time until which a token may be waited for; not above the target
     missing: Tensor  # [S] how many tokens the text still lacks; infinite if its length is free
     dispersion: Tensor  # [S] of that number, if its length is free
     flips: Callable[[Tensor, Tensor], Tensor]  # (count [S], chance [S]) -> a binomial draw [S]
@@ -69,7 +71,7 @@ def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
     leap = torch.where(ends, moment.target, _reachable(moment, moment.caution))
     share = _share(moment, leap)
     alone = (moment.expected * share < FEW) & (leap > 0)
-    wait = torch.where(moment.target > 0, moment.target, torch.maximum(leap, moment.time / 2))
+    wait = torch.where(moment.latest > 0, moment.latest, torch.maximum(leap, moment.time / 2))
     comes = moment.time * (1 - _first_arrival(moment))
     single = _first(moment, comes > wait)
     time = torch.where(alone, torch.maximum(comes, wait), leap)

@@ -16,7 +16,7 @@ from didlm.generate import uniforms
 from didlm.generate.desk import Desk
 from didlm.generate.draft import Edit, insert
 from didlm.generate.limits import Limits, count_by, largest, limits_of, within
-from didlm.generate.samplers import CAUTION, Moment, Sampler
+from didlm.generate.samplers import CAUTION, PATIENCE, Moment, Sampler
 from didlm.generate.scorer import Answer, Scorer
 from didlm.generate.state import State
 from didlm.generate.tokens import TokenControls, draw_tokens
@@ -124,6 +124,7 @@ class Stages:
             offsets=x_t.offsets,
             time=state.time,
             target=_target(state),
+            latest=torch.minimum(_target(state), _target(state, PATIENCE)),
             missing=missing,
             dispersion=self.scorer.dispersion(x_t),
             flips=lambda count, chance: self._flips(state, count, chance),
@@ -192,7 +193,6 @@ class Stages:
 
     def write(self, state: State, rows: int) -> State:
         """Put the tokens where they belong, if there are any, and move on in time."""
-        target = _target(state)
         if rows:
             fires, sequence = state.fires, state.draft.x_t.sequence
             tokens = state.drawn[(fires.cumsum(0) - 1).clamp(min=0)]
@@ -203,7 +203,9 @@ class Stages:
             state = self.desk.tidy(replace(state, draft=draft, stale=stale))
         waits = state.idle | ((state.until <= 0) & self._lacks_something(state))
         time = torch.where(waits, state.time, state.until)
-        return replace(state, time=time, place=state.place + ((time <= target) & ~state.idle))
+        return replace(
+            state, time=time, place=torch.where(state.idle, state.place, _place(state, time))
+        )
 
     def _delete_where_time_rises(self, state: State) -> State:
         """Carry texts forward to a later time, where fewer tokens survive (Eq. corrector)."""
@@ -288,9 +290,18 @@ class Stages:
         return max(1, (LOGITS_ON_GPU if on_gpu else LOGITS_AT_A_TIME) // self.scorer.outputs)
 
 
-def _target(state: State) -> Tensor:
-    """The next time on the grid [S]."""
-    return state.grid.gather(1, (state.place + 1).clamp(max=state.end)[:, None]).squeeze(1)
+def _target(state: State, ahead: int = 1) -> Tensor:
+    """The next time on the grid [S], or one further ahead."""
+    return state.grid.gather(1, (state.place + ahead).clamp(max=state.end)[:, None]).squeeze(1)
+
+
+def _place(state: State, time: Tensor) -> Tensor:
+    """The last place on the grid [S] whose time has come, but none where the grid rises."""
+    rises = state.grid.diff(dim=1, prepend=state.grid[:, :1]) > 0
+    place = torch.arange(state.grid.shape[1], device=time.device)
+    behind = place <= state.place[:, None]
+    passed = behind | ((state.grid >= time[:, None]) & ~rises)
+    return passed.long().cumprod(1).sum(1) - 1
 
 
 def _uniforms(state: State, purpose: int, rows: Tensor | None = None) -> Tensor:
