@@ -124,7 +124,7 @@ class Stages:
             offsets=x_t.offsets,
             time=state.time,
             target=_target(state),
-            latest=torch.minimum(_target(state), _target(state, PATIENCE)),
+            latest=_latest(state),
             missing=missing,
             dispersion=self.scorer.dispersion(x_t),
             flips=lambda count, chance: self._flips(state, count, chance),
@@ -293,6 +293,12 @@ class Stages:
 def _target(state: State, ahead: int = 1) -> Tensor:
     """The next time on the grid [S], or one further ahead."""
     return state.grid.gather(1, (state.place + ahead).clamp(max=state.end)[:, None]).squeeze(1)
+
+
+def _latest(state: State) -> Tensor:
+    """The time until which a text waits for a token [S]; the last times are waited for singly."""
+    target, later = _target(state), _target(state, PATIENCE)
+    return torch.where(later > 0, torch.minimum(target, later), target)
 
 
 def _place(state: State, time: Tensor) -> Tensor:
