@@ -1,0 +1,259 @@
+"""What is measured of the trained models; each figure goes into its record at once.
+
+Likelihoods are computed with float32 weights and bf16 products, as in the validations of training;
+texts are written with bf16 weights, which is what sampling is fast with.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from didlm.compare.gather import Plan, of_data
+from didlm.evaluate.judge import Judge, OwnJudge
+from didlm.evaluate.likelihood import evaluate
+from didlm.evaluate.middles import (
+    Middle,
+    cut_middles,
+    fill_middles,
+    middle_nats,
+    right_nats,
+)
+from didlm.evaluate.quality import measure
+from didlm.evaluate.samples import write_samples
+from didlm.pretrained import Model, load
+from didlm.text.documents import read_documents
+from real_text_data import excerpt, paragraphs
+from real_text_records import Figures, Records, Task
+from real_text_runs import (
+    RUNS,
+    SETTINGS,
+    ZERO_SHOT,
+    Run,
+    Setting,
+    judged_texts,
+    validation_sets,
+)
+
+REPLICATES = 8  # of a bound
+TOP_P = 0.9
+EXAMPLE = 500  # characters that are kept of a sample
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """How a sample set is written."""
+
+    steps: int
+    top_p: float = 1.0
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much is measured."""
+
+    size: int  # bytes of each set for likelihoods
+    samples: dict[bool, int]  # texts of each kind: whole documents, chunks
+    steps: Sequence[int]
+    tempered_steps: Sequence[int]  # at which temperatures are swept too
+    temperatures: Sequence[float]
+    middles: int
+    middle_steps: int
+    draws: int  # of the bound of a middle
+    batch_size: int
+
+    def knobs(self, run: Run) -> list[Knobs]:
+        """Fewest steps first, so that a call that runs out of time has these of all runs."""
+        if not run.stepwise:
+            tempered = [Knobs(0, temperature=t) for t in self.temperatures]
+            return [Knobs(0), Knobs(0, TOP_P), *tempered]
+        chosen = []
+        for steps in sorted(self.steps):
+            chosen += [Knobs(steps), Knobs(steps, TOP_P)]
+            if steps in self.tempered_steps:
+                chosen += [Knobs(steps, temperature=t) for t in self.temperatures]
+        return chosen
+
+
+@dataclass(frozen=True)
+class Measurer:
+    """Models, texts and records of one home."""
+
+    data: Path
+    trained: Path
+    records: Records
+    device: str
+    amounts: Amounts
+
+    def tasks(self, runs: Sequence[Run]) -> list[Task]:
+        """All that is not recorded yet of runs that are trained, the quick and the basic first."""
+        there = [run for run in runs if (self.trained / run.name / "config.json").exists()]
+        for run in sorted(set(runs) - set(there), key=lambda run: run.name):
+            print(f"{run.name} is not trained: nothing is measured of it")
+        compared = [run for run in there if not run.only_judges]
+        tasks = []
+        for run in there:
+            if run.bounded and self.records.read(f"likelihood-{run.name}") is None:
+                tasks.append(Task(f"likelihood {run.name}", 20, lambda run=run: self.likelihood(run)))
+        judged = [run for run in compared if self._judge_is_there(run)]
+        for name in sorted({run.setting for run in judged}):
+            if self.records.read(f"reference-{name}") is None:
+                setting = SETTINGS[name]
+                tasks.append(Task(f"reference {name}", 15, lambda s=setting: self.reference(s)))
+        for run in judged:
+            if not SETTINGS[run.setting].chunks and not self.records.read(f"middles-{run.name}"):
+                tasks.append(Task(f"middles {run.name}", 25, lambda run=run: self.middles(run)))
+        written = [(knobs, run) for run in judged for knobs in self._missing(run)]
+        for knobs, run in sorted(written, key=lambda pair: pair[0].steps):
+            label = f"samples {run.name}, {knobs}"
+            do = lambda run=run, knobs=knobs: self.samples(run, knobs)  # noqa: E731
+            tasks.append(Task(label, 10 + knobs.steps / 20, do))
+        return tasks
+
+    def _judge_is_there(self, run: Run) -> bool:
+        return (self.trained / SETTINGS[run.setting].judge / "config.json").exists()
+
+    def _missing(self, run: Run) -> list[Knobs]:
+        done = self.records.rows(f"samples-{run.name}")
+        taken = [Knobs(row["steps_asked"], row["top_p"], row["temperature"]) for row in done]
+        return [knobs for knobs in self.amounts.knobs(run) if knobs not in taken]
+
+    def likelihood(self, run: Run) -> None:
+        """Bits per byte of unseen text of the setting, and of other sets."""
+        setting = SETTINGS[run.setting]
+        sets = validation_sets(setting, self.data)
+        for name in ZERO_SHOT:
+            texts = read_documents(self.data / "eval" / f"{name}.jsonl.xz")
+            sets[name] = texts if setting.chunks else paragraphs(texts)
+        if run.only_judges:  # it reads chunks that are documents to it
+            sets = {"chunks": judged_texts(setting, self.data)}
+        model = self._model(run.name)
+        figures = {}
+        for name, texts in sets.items():
+            with self._rounded():
+                found = evaluate(
+                    model, excerpt(texts, self.amounts.size), draws=1, replicates=REPLICATES
+                )
+            figures[name] = in_bits(found.summary())
+        self.records.write(f"likelihood-{run.name}", {"run": run.name, "sets": figures})
+
+    def reference(self, setting: Setting) -> None:
+        """What the judge says of unseen real texts, and of their right ends."""
+        judge = self._judge(setting)
+        texts = excerpt(judged_texts(setting, self.data), self.amounts.size)
+        plan = Plan(texts, None, 0, (), (), 1, 0, self.amounts.batch_size)
+        with self._rounded():
+            figures: Figures = {"texts": of_data(judge.model, plan, judge).quality.summary()}
+            if not setting.chunks:
+                middles = self._middles(judge.model)
+                without = [Middle(x.left, "", x.right) for x in middles]
+                for name, some in (("real", middles), ("none", without)):
+                    figures[f"{name}_middles"] = leads_to(judge.model, some)
+        self.records.write(f"reference-{setting.name}", {"judge": setting.judge} | figures)
+
+    def middles(self, run: Run) -> None:
+        """What middles cost, and where those that are written lead to."""
+        judge = self._judge(SETTINGS[run.setting])
+        model = self._model(run.name)
+        middles = self._middles(model)
+        tokens = [len(ids) for ids in model.tokenizer.encode_batch([x.middle for x in middles])]
+        size = sum(len(x.middle.encode()) for x in middles)
+        figures: Figures = {"run": run.name, "middles": len(middles), "steps": None}
+        if run.bounded:
+            with self._rounded():
+                nats = middle_nats(model, middles, self.amounts.draws)
+            figures["bits_per_byte"] = float(nats.sum() / size / math.log(2))
+            beyond = nats - nats.sum() / sum(tokens) * np.array(tokens)
+            spread = float(beyond.std(ddof=1) * math.sqrt(len(nats)))
+            figures["stderr_documents"] = spread / size / math.log(2)
+        steps = self.amounts.middle_steps
+        if run.stepwise:
+            figures["steps"] = steps
+        writer = self._model(run.name, self._short)
+        filled = fill_middles(writer, middles, 0, self.amounts.batch_size, steps=steps)
+        lengths = [len(ids) for ids in model.tokenizer.encode_batch([x.middle for x in filled])]
+        with self._rounded():
+            figures |= leads_to(judge.model, filled)
+        figures |= {"tokens": float(np.mean(lengths)), "real_tokens": float(np.mean(tokens))}
+        example = filled[0]
+        figures["example"] = [example.left, example.middle, example.right]
+        self.records.write(f"middles-{run.name}", figures)
+
+    def samples(self, run: Run, knobs: Knobs) -> None:
+        """One set of samples, and all figures about it."""
+        setting = SETTINGS[run.setting]
+        judge = self._judge(setting)
+        model = self._model(run.name, self._short)
+        count = self.amounts.samples[not setting.chunks]
+        controls = {"top_p": knobs.top_p, "temperature": knobs.temperature}
+        if run.stepwise:
+            controls["steps"] = knobs.steps
+        samples = write_samples(model, count, 0, self.amounts.batch_size, **controls)
+        data = None if setting.chunks else judged_texts(setting, self.data)
+        with self._rounded():
+            quality = measure(model, samples, data, judge=judge)
+        asked = {
+            "run": run.name,
+            "steps_asked": knobs.steps,
+            "top_p": knobs.top_p,
+            "temperature": knobs.temperature,
+            "batch_size": self.amounts.batch_size,
+            "own_judge": setting.judge == run.name,
+        }
+        example = samples[0].text[:EXAMPLE]
+        self.records.append(f"samples-{run.name}", asked | quality.summary() | {"example": example})
+
+    def _middles(self, model: Model) -> list[Middle]:
+        """Of the first kind of unseen documents, those that fit."""
+        setting = SETTINGS["stories"]
+        middles = cut_middles(validation_sets(setting, self.data)[setting.validation[0]])
+        lengths = [len(ids) for ids in model.tokenizer.encode_batch([x.text for x in middles])]
+        fitting = [x for x, n in zip(middles, lengths, strict=True) if n <= model.longest]
+        return fitting[: self.amounts.middles]
+
+    @property
+    def _short(self) -> str:
+        """The dtype in which texts are written."""
+        return "bf16" if self.device.startswith("cuda") else "fp32"
+
+    def _model(self, name: str, dtype: str = "fp32") -> Model:
+        return _loaded(self.trained / name, self.device, dtype)
+
+    def _judge(self, setting: Setting) -> OwnJudge:
+        return OwnJudge(setting.judge, self._model(setting.judge))
+
+    def _rounded(self) -> contextlib.AbstractContextManager[Any]:
+        """Products in bf16 on a GPU."""
+        if not self.device.startswith("cuda"):
+            return contextlib.nullcontext()
+        return torch.autocast("cuda", torch.bfloat16)
+
+
+@lru_cache(maxsize=None)
+def _loaded(folder: Path, device: str, dtype: str) -> Model:
+    return load(folder, device, dtype)
+
+
+def in_bits(summary: dict[str, Any]) -> Figures:
+    """A likelihood with its errors and its tighter bound in bits per byte."""
+    scale = summary["tokens"] / max(1, summary["bytes"]) / math.log(2)
+    named = {"stderr_bits": "stderr", "stderr_documents_bits": "stderr_documents"}
+    named |= {"bits_per_byte_dse": "nats_per_token_dse"}
+    known = {new: summary[old] for new, old in named.items() if summary.get(old) is not None}
+    return summary | {new: scale * value for new, value in known.items()}
+
+
+def leads_to(judge: Model, middles: Sequence[Middle]) -> Figures:
+    """Nats per token of the right ends, given all that stands before them."""
+    nats, tokens = right_nats(judge, middles)
+    mean = nats.sum() / tokens.sum()
+    beyond = nats - mean * tokens
+    error = beyond.std(ddof=1) * math.sqrt(len(nats)) / tokens.sum()
+    return {"right_nats_per_token": float(mean), "right_stderr": float(error)}
