@@ -23,6 +23,7 @@ import argparse
 import gc
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -83,13 +84,11 @@ def training_tasks(
     runs: Sequence[Run], home: Path, records: Records, seconds: float, changes: dict[str, str]
 ) -> list[Task]:
     """The runs that have no record yet."""
-    context = int(read_facts(home / "data")["context"])  # type: ignore[call-overload]
+    context = read_facts(home / "data")["context"]
 
     def trained(run: Run) -> None:
         folder = home / "trained" / run.name
-        settings = training_settings(
-            run, home / "data", context, seconds, records.device, changes
-        )
+        settings = training_settings(run, home / "data", context, seconds, records.device, changes)
         if torch.cuda.is_available():  # nothing of the run before is counted
             gc.collect()
             torch.cuda.empty_cache()
@@ -108,7 +107,7 @@ def training_tasks(
         records.write(f"run-{run.name}", figures | pace(course, home / "data", run, settings.batch))
 
     missing = [run for run in runs if records.read(f"run-{run.name}") is None]
-    return [Task(f"train {run.name}", seconds + START, lambda run=run: trained(run)) for run in missing]
+    return [Task(f"train {run.name}", seconds + START, partial(trained, run)) for run in missing]
 
 
 def pace(course: list[dict[str, Any]], data: Path, run: Run, batch: int) -> dict[str, float]:

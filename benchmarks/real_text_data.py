@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ def prepare(raw: Path, out: Path, context: int, vocabulary: int | None) -> dict[
     return facts
 
 
-def read_facts(data: Path) -> dict[str, dict[str, float]]:
+def read_facts(data: Path) -> dict[str, Any]:
     """What `prepare` has written about the data.
 
     Raises:
@@ -97,7 +98,9 @@ def _setting(
         "bytes": sum(len(text.encode()) for text in training),
         "tokens": sum(lengths),
         # As they are learnt from: chunks, or documents cut to the longest length.
-        "tokens_of_a_text": context if setting.chunks else float(np.minimum(lengths, context).mean()),
+        "tokens_of_a_text": context
+        if setting.chunks
+        else float(np.minimum(lengths, context).mean()),
         "cut": 0 if setting.chunks else sum(length > context for length in lengths),
         "vocabulary": tokenizer.vocabulary,
     }

@@ -6,9 +6,9 @@ texts are written with bf16 weights, which is what sampling is fast with.
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from didlm.compare.gather import Plan, of_data
-from didlm.evaluate.judge import Judge, OwnJudge
+from didlm.evaluate.judge import OwnJudge
 from didlm.evaluate.likelihood import evaluate
 from didlm.evaluate.middles import (
     Middle,
@@ -32,7 +32,6 @@ from didlm.text.documents import read_documents
 from real_text_data import excerpt, paragraphs
 from real_text_records import Figures, Records, Task
 from real_text_runs import (
-    RUNS,
     SETTINGS,
     ZERO_SHOT,
     Run,
@@ -94,31 +93,40 @@ class Measurer:
 
     def tasks(self, runs: Sequence[Run]) -> list[Task]:
         """All that is not recorded yet of runs that are trained, the quick and the basic first."""
-        there = [run for run in runs if (self.trained / run.name / "config.json").exists()]
-        for run in sorted(set(runs) - set(there), key=lambda run: run.name):
-            print(f"{run.name} is not trained: nothing is measured of it")
-        compared = [run for run in there if not run.only_judges]
-        tasks = []
+        there = [run for run in runs if self._is_there(run.name)]
+        for run in runs:
+            if run not in there:
+                print(f"{run.name} is not trained: nothing is measured of it")
+        judged = []
         for run in there:
-            if run.bounded and self.records.read(f"likelihood-{run.name}") is None:
-                tasks.append(Task(f"likelihood {run.name}", 20, lambda run=run: self.likelihood(run)))
-        judged = [run for run in compared if self._judge_is_there(run)]
-        for name in sorted({run.setting for run in judged}):
-            if self.records.read(f"reference-{name}") is None:
-                setting = SETTINGS[name]
-                tasks.append(Task(f"reference {name}", 15, lambda s=setting: self.reference(s)))
-        for run in judged:
-            if not SETTINGS[run.setting].chunks and not self.records.read(f"middles-{run.name}"):
-                tasks.append(Task(f"middles {run.name}", 25, lambda run=run: self.middles(run)))
+            if not run.only_judges and self._is_there(SETTINGS[run.setting].judge):
+                judged.append(run)
+            elif not run.only_judges:
+                print(f"{run.name} has no judge yet: nothing is measured of its texts")
+        tasks = [
+            Task(f"likelihood {run.name}", 20, partial(self.likelihood, run))
+            for run in there
+            if run.bounded and not self.records.read(f"likelihood-{run.name}")
+        ]
+        tasks += [
+            Task(f"reference {name}", 15, partial(self.reference, SETTINGS[name]))
+            for name in dict.fromkeys(run.setting for run in judged)
+            if not self.records.read(f"reference-{name}")
+        ]
+        tasks += [
+            Task(f"middles {run.name}", 25, partial(self.middles, run))
+            for run in judged
+            if not SETTINGS[run.setting].chunks and not self.records.read(f"middles-{run.name}")
+        ]
         written = [(knobs, run) for run in judged for knobs in self._missing(run)]
         for knobs, run in sorted(written, key=lambda pair: pair[0].steps):
-            label = f"samples {run.name}, {knobs}"
-            do = lambda run=run, knobs=knobs: self.samples(run, knobs)  # noqa: E731
-            tasks.append(Task(label, 10 + knobs.steps / 20, do))
+            what = f"samples {run.name}, {knobs}"
+            # A step of the largest batch is thought to take no more than a twentieth of a second.
+            tasks.append(Task(what, 15 + knobs.steps / 20, partial(self.samples, run, knobs)))
         return tasks
 
-    def _judge_is_there(self, run: Run) -> bool:
-        return (self.trained / SETTINGS[run.setting].judge / "config.json").exists()
+    def _is_there(self, name: str) -> bool:
+        return (self.trained / name / "config.json").exists()
 
     def _missing(self, run: Run) -> list[Knobs]:
         done = self.records.rows(f"samples-{run.name}")
@@ -236,7 +244,7 @@ class Measurer:
         return torch.autocast("cuda", torch.bfloat16)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _loaded(folder: Path, device: str, dtype: str) -> Model:
     return load(folder, device, dtype)
 

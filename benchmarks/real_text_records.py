@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from didlm.files import write_text
+from didlm.train.loop import Interrupted
 from recording import commit, processor
 
 Figures = dict[str, Any]
@@ -94,6 +95,8 @@ def work_through(tasks: Iterable[Task], seconds: float) -> bool:
         print(f"{begun - started:6.1f} s: {task.name}", flush=True)
         try:
             task.do()
+        except Interrupted:  # by somebody who wants all of it to stop
+            raise
         except Exception:  # time on a GPU is dear: the rest goes on
             traceback.print_exc()
             failed.append(task.name)
