@@ -33,7 +33,7 @@ import torch
 from didlm.compare.gather import metrics
 from didlm.model.transformer import non_embedding_parameters
 from didlm.train.loop import train
-from real_text_data import prepare, read_facts
+from real_text_data import make_chunks, prepare, read_facts
 from real_text_figures import Amounts, Measurer
 from real_text_page import write_page
 from real_text_records import Records, Task, work_through
@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     records = Records(home / "records", options.device, words)
     runs = chosen(options.only)
+    make_chunks(home / "data")
     if options.step == "train":
         changes = dict(word.split("=", 1) for word in options.set)
         tasks = training_tasks(runs, home, records, options.seconds, changes)
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         amounts = Amounts(
             size=options.size,
             samples={True: options.samples, False: options.chunk_samples},
+            repeats=options.repeats,
             steps=options.steps,
             tempered_steps=options.tempered_steps,
             temperatures=options.temperatures,
@@ -102,6 +104,7 @@ def training_tasks(
             "parameters": sum(p.numel() for p in model.network.parameters()),
             "inner_parameters": non_embedding_parameters(model.network),
             "exact": model.method.exact,
+            "data": read_facts(home / "data")[run.setting],
             "curve": [line for line in course if line["kind"] == "valid"],
         }
         records.write(f"run-{run.name}", figures | pace(course, home / "data", run, settings.batch))
@@ -146,15 +149,16 @@ def _parser() -> argparse.ArgumentParser:
     second.add_argument("--seconds", type=float, default=70.0, help="of training, of each run")
     second.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     third.add_argument("--size", type=int, default=300_000, help="bytes of a set")
-    third.add_argument("--samples", type=int, default=128, help="whole documents")
+    third.add_argument("--samples", type=int, default=64, help="whole documents")
+    third.add_argument("--repeats", type=int, default=3, help="to measure seconds, see Amounts")
     third.add_argument("--chunk-samples", type=int, default=32)
     third.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256, 1024])
     third.add_argument("--tempered-steps", type=int, nargs="*", default=[16, 64, 256])
-    third.add_argument("--temperatures", type=float, nargs="*", default=[0.7, 0.85, 1.15])
+    third.add_argument("--temperatures", type=float, nargs="*", default=[0.8, 1.15])
     third.add_argument("--middles", type=int, default=128)
     third.add_argument("--middle-steps", type=int, default=64)
     third.add_argument("--draws", type=int, default=8, help="of the bound of a middle")
-    third.add_argument("--batch-size", type=int, default=128)
+    third.add_argument("--batch-size", type=int, default=64)
     fourth = steps.add_parser("page")
     fourth.add_argument("--records", type=Path, default=RESULTS / "real_text")
     fourth.add_argument("--docs", type=Path, default=DOCS)

@@ -1,6 +1,6 @@
 """All records of the comparison on real text, read at once, and looked up by run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from didlm.compare.gather import interpolated
@@ -26,7 +26,9 @@ class Book:
         """What there is."""
         records = Records(folder)
         kinds = ("run", "likelihood", "samples", "middles", "reference")
-        return Book(*(records.all(kind) for kind in kinds))
+        found = Book(*(records.all(kind) for kind in kinds))
+        order = [name for name in RUNS if name in found.runs]
+        return replace(found, runs={name: found.runs[name] for name in order})
 
     @property
     def groups(self) -> list[Group]:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from didlm.data.tokenizer import Tokenizer
-from didlm.files import write_text
+from didlm.files import write_bytes, write_text
 from didlm.text.documents import read_documents
 from real_text_runs import SETTINGS, ZERO_SHOT, Setting, text_file
 from shipped import cleaned
 
 RAW = {"tinystories": "stories", "fables": "stories", "eltec": "novels"}  # folder of each source
-SAMPLE = 2**25  # bytes from which a tokenizer is learnt
+SAMPLE = 2**24  # bytes from which a tokenizer is learnt
 FACTS = "data.json"
 
 
@@ -75,42 +75,49 @@ def paragraphs(texts: Sequence[str]) -> list[str]:
     return [line for line in lines if line and not line.startswith("=")]
 
 
+def make_chunks(data: Path) -> None:
+    """Cut what is learnt in chunks into texts for the judge, where that has not been done.
+
+    They would be as large as the texts themselves, so they do not travel but are made where the
+    runs are.
+    """
+    context = read_facts(data)["context"]
+    for setting in SETTINGS.values():
+        for name in setting.training if setting.chunks else ():
+            for side in ("train", "valid"):
+                path = text_file(data, name, side, chunked=True)
+                if not path.exists():
+                    tokenizer = Tokenizer.load(data / setting.name / "tokenizer")
+                    texts = read_documents(text_file(data, name, side))
+                    write_texts(path, cut_into_chunks(tokenizer, texts, context))
+
+
 def _setting(
     setting: Setting, raw: Path, out: Path, context: int, vocabulary: int | None
 ) -> dict[str, float]:
-    texts = {
-        (name, side): _read(raw / RAW[name], f"{name}.{side}")
-        for side in ("train", "valid")
-        for name in (setting.training if side == "train" else setting.validation)
-    }
-    for (name, side), some in texts.items():
-        write_texts(text_file(out, name, side), some)
-    training = [text for (_, side), some in texts.items() if side == "train" for text in some]
+    training: list[str] = []
+    for side, names in (("train", setting.training), ("valid", setting.validation)):
+        for name in names:
+            path, source = text_file(out, name, side), raw / RAW[name]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if RAW[name] == "stories":  # less their marks
+                write_texts(path, cleaned(source, f"{name}.{side}"))
+            else:
+                shutil.copy(source / path.name, path)
+            training += read_documents(path) if side == "train" else []
     tokenizer = Tokenizer.train_bpe(_sample(training), vocabulary or setting.vocabulary)
     tokenizer.save(out / setting.name / "tokenizer")
-    if setting.chunks:
-        for (name, side), some in texts.items():
-            path = text_file(out, name, side, chunked=True)
-            write_texts(path, cut_into_chunks(tokenizer, some, context))
-    lengths = [len(ids) for ids in tokenizer.encode_batch(training)]
+    lengths = np.array([len(ids) for ids in tokenizer.encode_batch(training)])
+    # As they are learnt from: chunks, or documents cut to the longest length.
+    used = context if setting.chunks else float(np.minimum(lengths, context).mean())
     return {
         "documents": len(training),
         "bytes": sum(len(text.encode()) for text in training),
-        "tokens": sum(lengths),
-        # As they are learnt from: chunks, or documents cut to the longest length.
-        "tokens_of_a_text": context
-        if setting.chunks
-        else float(np.minimum(lengths, context).mean()),
-        "cut": 0 if setting.chunks else sum(length > context for length in lengths),
+        "tokens": int(lengths.sum()),
+        "tokens_of_a_text": used,
+        "cut": 0 if setting.chunks else int((lengths > context).sum()),
         "vocabulary": tokenizer.vocabulary,
     }
-
-
-def _read(folder: Path, name: str) -> list[str]:
-    """Stories without marks; novels as they are."""
-    if folder.name == "stories":
-        return cleaned(folder, name)
-    return read_documents(folder / f"{name}.jsonl.xz")
 
 
 def _sample(texts: Sequence[str]) -> list[str]:
@@ -133,7 +140,8 @@ def cut_into_chunks(tokenizer: Tokenizer, texts: Iterable[str], length: int) -> 
 
 
 def write_texts(path: Path, texts: Iterable[str]) -> None:
-    """Write a compressed .jsonl file."""
+    """Write a .jsonl file, compressed if its name says so."""
+    lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with lzma.open(path, "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+    content = "".join(lines).encode()
+    write_bytes(path, lzma.compress(content) if path.suffix == ".xz" else content)

@@ -43,6 +43,8 @@ from real_text_runs import (
 REPLICATES = 8  # of a bound
 TOP_P = 0.9
 EXAMPLE = 500  # characters that are kept of a sample
+# With more steps than these, recording graphs and building kernels is a small part of the time.
+FEW = 256
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Amounts:
 
     size: int  # bytes of each set for likelihoods
     samples: dict[bool, int]  # texts of each kind: whole documents, chunks
+    repeats: int  # of samples as they come, in few steps: the last time nothing is recorded anew
     steps: Sequence[int]
     tempered_steps: Sequence[int]  # at which temperatures are swept too
     temperatures: Sequence[float]
@@ -203,7 +206,10 @@ class Measurer:
         controls = {"top_p": knobs.top_p, "temperature": knobs.temperature}
         if run.stepwise:
             controls["steps"] = knobs.steps
-        samples = write_samples(model, count, 0, self.amounts.batch_size, **controls)
+        plain = run.stepwise and knobs == Knobs(knobs.steps) and knobs.steps <= FEW
+        repeats = self.amounts.repeats if plain else 1
+        for _ in range(repeats):  # the same texts every time
+            samples = write_samples(model, count, 0, self.amounts.batch_size, **controls)
         data = None if setting.chunks else judged_texts(setting, self.data)
         with self._rounded():
             quality = measure(model, samples, data, judge=judge)
@@ -213,6 +219,7 @@ class Measurer:
             "top_p": knobs.top_p,
             "temperature": knobs.temperature,
             "batch_size": self.amounts.batch_size,
+            "repeats": repeats,
             "own_judge": setting.judge == run.name,
         }
         example = samples[0].text[:EXAMPLE]

@@ -45,6 +45,7 @@ def filled(page: str, book: Book, drawn: dict[Group, list[Path]]) -> str:
     texts = {
         "measured": tables.measured(book),
         "claims": real_text_claims.table(book),
+        "data": tables.data(book),
         "runs": tables.runs(book),
         "equal": grouped(tables.equal, "curves"),
         "overfitting": tables.overfitting(book),

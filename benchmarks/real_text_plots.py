@@ -8,6 +8,7 @@ import numpy as np
 
 from real_text_book import Book, Group, title
 from real_text_curves import AGAINST, FIGURE
+from real_text_records import Figures
 from real_text_runs import SETTINGS, Run
 
 COLOURS = {"did": "C0", "did-fixed": "C0", "radd": "C1", "ilm": "C2", "ar": "C3"}
@@ -95,7 +96,7 @@ def samples(book: Book, group: Group) -> Any:
     for axes, name in zip(panels, names, strict=True):
         axes.set(yscale="log", xlabel=name, ylabel="perplexity to the judge")
         axes.legend(fontsize=7)
-    panels[0].set(xscale="log")
+    _step_ticks(panels[0], [row for run in named for row in book.written(run)])
     panels[1].set(xscale="log")
     return figure
 
@@ -119,7 +120,8 @@ def lengths(book: Book, group: Group) -> Any:
         else:
             panels[1].axhline(rows[0]["length_ks"], ls=":", label=run.name, **_look(run))
     panels[0].set(xlabel="tokens, at the most steps", ylabel="share of texts at most so long")
-    panels[1].set(xscale="log", xlabel="steps asked for", ylabel="Kolmogorov-Smirnov distance")
+    panels[1].set(xlabel="steps asked for", ylabel="Kolmogorov-Smirnov distance")
+    _step_ticks(panels[1], [row for run in named for row in book.written(run)])
     for axes in panels:
         axes.legend(fontsize=8)
     return figure
@@ -128,6 +130,13 @@ def lengths(book: Book, group: Group) -> Any:
 def _look(run: Run) -> dict[str, Any]:
     pale = run.options.get("objective") == "dise"
     return {"color": COLOURS[run.method], "alpha": 0.5 if pale else 1.0}
+
+
+def _step_ticks(axes: Any, rows: list[Figures]) -> None:
+    places = sorted({row["steps_asked"] for row in rows} - {0})
+    axes.set(xscale="log")
+    axes.set_xticks(places, map(str, places))
+    axes.set_xticks([], minor=True)
 
 
 def _steps(axes: Any, values: list[int], **look: Any) -> None:

@@ -165,7 +165,9 @@ def training_settings(
 def text_file(data: Path, name: str, side: str, chunked: bool = False) -> Path:
     """Where prepared text lies: of a part of a setting, whole or cut into chunks."""
     (setting,) = (s.name for s in SETTINGS.values() if name in s.training)
-    return data / setting / ("chunks" if chunked else "texts") / f"{name}.{side}.jsonl.xz"
+    if chunked:  # see `real_text_data.make_chunks`
+        return data / setting / "chunks" / f"{name}.{side}.jsonl"
+    return data / setting / f"{name}.{side}.jsonl.xz"
 
 
 def validation_sets(setting: Setting, data: Path) -> dict[str, list[str]]:

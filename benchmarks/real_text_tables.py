@@ -30,6 +30,23 @@ def measured(book: Book) -> str:
     return f"{parts[0]}, torch {versions}, {span}, commit {parts[1]}."
 
 
+def data(book: Book) -> str:
+    """What is learnt from."""
+    head = ["", "documents", "bytes", "tokens", "vocabulary", "tokens of a text", "documents cut"]
+    found = {RUNS[name].setting: own["data"] for name, own in book.runs.items()}
+    whole = ("documents", "bytes", "tokens", "vocabulary")
+    cells = [
+        [
+            setting,
+            *(f"{own[key]:,}" for key in whole),
+            f"{own['tokens_of_a_text']:.0f}",
+            f"{own['cut']:,}",
+        ]
+        for setting, own in found.items()
+    ]
+    return markdown(head, cells)
+
+
 def runs(book: Book) -> str:
     """What each run did with its time."""
     head = ["run", "method", "parameters", "without embeddings", "batch", "steps", "seconds"]
