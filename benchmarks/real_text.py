@@ -1,20 +1,22 @@
 """All methods on real text, on one GPU: trained for equal times, measured, and put on one page.
 
-On any machine, from a folder with stories/, novels/ and eval/ (about three minutes on two cores;
-runs/real-text/data is then all that has to travel):
+On any machine, from a folder with stories/, novels/ and eval/ (some minutes on two cores;
+runs/real-text/data, 25 MiB, is then all that has to travel):
 
     python benchmarks/real_text.py prepare RAW
 
-On the GPU, in calls of at most ten minutes each; whatever a call has no time left for, the same
-command goes on with:
+On the GPU, in calls of less than ten minutes. A call that has no time for all of it says what is
+left, ends with 1, and the same command goes on:
 
-    python benchmarks/real_text.py train --budget 570      # twice: 11 runs of 70 s, 15 minutes
-    python benchmarks/real_text.py measure --budget 570    # about ten minutes; again if it says so
+    python benchmarks/real_text.py train      # twice: six runs, then five, of 70 s and a start each
+    python benchmarks/real_text.py measure    # about ten minutes; a second call if it says so
 
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
-done again. With the records copied to benchmarks/results/real_text, anywhere (seconds):
+done again. Steps of samples come in rising order, so that a call that is cut short lacks the most
+steps only; `measure --steps 16 64 256` takes about six minutes, `train --seconds 35` half the time.
+With the records copied to benchmarks/results/real_text, on any machine (seconds):
 
-    python benchmarks/real_text.py page                    # docs/results.md and docs/results/
+    python benchmarks/real_text.py page       # docs/results.md and docs/results/
 
 Runs and their settings are in real_text_runs.py.
 """

@@ -22,6 +22,7 @@ from shipped import cleaned
 RAW = {"tinystories": "stories", "fables": "stories", "eltec": "novels"}  # folder of each source
 SAMPLE = 2**24  # bytes from which a tokenizer is learnt
 FACTS = "data.json"
+FEW = 16  # texts, of which none is left out
 
 
 def prepare(raw: Path, out: Path, context: int, vocabulary: int | None) -> dict[str, object]:
@@ -55,13 +56,33 @@ def read_facts(data: Path) -> dict[str, Any]:
         raise ValueError(f"{data} has no {FACTS}: prepare the data first") from None
 
 
+def validation_sets(setting: Setting, data: Path) -> dict[str, list[str]]:
+    """Unseen documents of a setting, by the names of their sources."""
+    return {name: read_documents(text_file(data, name, "valid")) for name in setting.validation}
+
+
+def judged_texts(setting: Setting, data: Path) -> list[str]:
+    """Unseen texts such as a model of the setting should write.
+
+    They are chunks, or documents, as many of each kind as the model has learnt from: otherwise even
+    a perfect model would have other lengths.
+    """
+    if setting.chunks:
+        files = [text_file(data, name, "valid", chunked=True) for name in setting.validation]
+        return [text for file in files for text in read_documents(file)]
+    sets, learnt = validation_sets(setting, data), read_facts(data)[setting.name]["of"]
+    share = min(len(texts) / learnt[name] for name, texts in sets.items())
+    counts = {name: max(1, round(share * learnt[name])) for name in sets}
+    return [text for name, texts in sets.items() for text in texts[: counts[name]]]
+
+
 def excerpt(texts: Sequence[str], size: int) -> list[str]:
     """About so many bytes of them: texts spread evenly, or if they are few the parts they share."""
     sizes = [len(text.encode()) for text in texts]
     share = size / sum(sizes)
     if share >= 1:
         return list(texts)
-    if max(sizes) > size / 4:  # few long ones: the same share of each
+    if len(texts) < FEW:  # books, or a collection in one text: the same share of each
         return [text[: max(1, int(len(text) * share))] for text in texts]
     places = np.arange(0, len(texts), 1 / share).astype(int)
     return [texts[place] for place in places]
@@ -94,8 +115,9 @@ def make_chunks(data: Path) -> None:
 
 def _setting(
     setting: Setting, raw: Path, out: Path, context: int, vocabulary: int | None
-) -> dict[str, float]:
+) -> dict[str, object]:
     training: list[str] = []
+    counts = {}
     for side, names in (("train", setting.training), ("valid", setting.validation)):
         for name in names:
             path, source = text_file(out, name, side), raw / RAW[name]
@@ -104,7 +126,10 @@ def _setting(
                 write_texts(path, cleaned(source, f"{name}.{side}"))
             else:
                 shutil.copy(source / path.name, path)
-            training += read_documents(path) if side == "train" else []
+            if side == "train":
+                texts = read_documents(path)
+                counts[name] = len(texts)
+                training += texts
     tokenizer = Tokenizer.train_bpe(_sample(training), vocabulary or setting.vocabulary)
     tokenizer.save(out / setting.name / "tokenizer")
     lengths = np.array([len(ids) for ids in tokenizer.encode_batch(training)])
@@ -112,6 +137,7 @@ def _setting(
     used = context if setting.chunks else float(np.minimum(lengths, context).mean())
     return {
         "documents": len(training),
+        "of": counts,
         "bytes": sum(len(text.encode()) for text in training),
         "tokens": int(lengths.sum()),
         "tokens_of_a_text": used,

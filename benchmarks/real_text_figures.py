@@ -29,15 +29,13 @@ from didlm.evaluate.quality import measure
 from didlm.evaluate.samples import write_samples
 from didlm.pretrained import Model, load
 from didlm.text.documents import read_documents
-from real_text_data import excerpt, paragraphs
+from real_text_data import excerpt, judged_texts, paragraphs, validation_sets
 from real_text_records import Figures, Records, Task
 from real_text_runs import (
     SETTINGS,
     ZERO_SHOT,
     Run,
     Setting,
-    judged_texts,
-    validation_sets,
 )
 
 REPLICATES = 8  # of a bound

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from didlm.methods.registry import find_method
-from didlm.text.documents import read_documents
 from didlm.train.prepare import joined
 from didlm.train.settings import Settings
 
@@ -168,14 +167,3 @@ def text_file(data: Path, name: str, side: str, chunked: bool = False) -> Path:
     if chunked:  # see `real_text_data.make_chunks`
         return data / setting / "chunks" / f"{name}.{side}.jsonl"
     return data / setting / f"{name}.{side}.jsonl.xz"
-
-
-def validation_sets(setting: Setting, data: Path) -> dict[str, list[str]]:
-    """Unseen documents of a setting, by the names of their sources."""
-    return {name: read_documents(text_file(data, name, "valid")) for name in setting.validation}
-
-
-def judged_texts(setting: Setting, data: Path) -> list[str]:
-    """Unseen texts such as a model of the setting should write: documents, or chunks."""
-    files = [text_file(data, name, "valid", setting.chunks) for name in setting.validation]
-    return [text for file in files for text in read_documents(file)]

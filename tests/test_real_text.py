@@ -149,7 +149,11 @@ def test_texts_are_cleaned_and_cut(bench, raw, tmp_path) -> None:
     lengths = [len(ids) for ids in tokenizer.encode_batch(chunks)]
     assert max(lengths) <= 50
     assert min(lengths) >= 46
-    assert runs.judged_texts(runs.SETTINGS["novels"], tmp_path)
+    assert data.judged_texts(runs.SETTINGS["novels"], tmp_path)
+    # 100 and 40 are learnt from, 8 and 6 were held out: as many of each kind as is learnt from.
+    judged = data.judged_texts(runs.SETTINGS["stories"], tmp_path)
+    sets = data.validation_sets(runs.SETTINGS["stories"], tmp_path)
+    assert judged == sets["tinystories"] + sets["fables"][:3]
     with pytest.raises(ValueError, match="prepare the data first"):
         data.read_facts(tmp_path / "nowhere")
 
@@ -164,6 +168,8 @@ def test_excerpts_are_of_the_size_that_is_asked_for(bench) -> None:
     few = excerpt(["a" * 600, "b" * 300], 90)
     assert few == ["a" * 60, "b" * 30]
     assert excerpt(many, 10**6) == many
+    # One long text among many does not cut the others.
+    assert set(excerpt([*many, "x" * 10**5], 1600)) <= {*many, "x" * 10**5}
     assert bench("real_text_data").paragraphs([" = A =\n\none\n two \n"]) == ["one", "two"]
 
 
