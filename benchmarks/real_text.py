@@ -8,12 +8,13 @@ runs/real-text/data, 25 MiB, is then all that has to travel):
 On the GPU, in calls of less than ten minutes. A call that has no time for all of it says what is
 left, ends with 1, and the same command goes on:
 
-    python benchmarks/real_text.py train      # twice: six runs, then five, of 70 s and a start each
-    python benchmarks/real_text.py measure    # about ten minutes; a second call if it says so
+    python benchmarks/real_text.py train      # twice, 14 minutes in all: 11 runs of 60 s
+    python benchmarks/real_text.py measure    # twice, 11 minutes in all
 
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
-done again. Steps of samples come in rising order, so that a call that is cut short lacks the most
-steps only; `measure --steps 16 64 256` takes about six minutes, `train --seconds 35` half the time.
+done again, and what is asked for later is added: `measure --temperatures 1.15`, say. Samples come
+in the order of their steps, so that what has no time are the most steps; with `measure --steps 16
+64 256` it is some seven minutes, with `train --seconds 30` eight and a half.
 With the records copied to benchmarks/results/real_text, on any machine (seconds):
 
     python benchmarks/real_text.py page       # docs/results.md and docs/results/
@@ -148,15 +149,15 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--only", nargs="*", help="names of runs; all by default")
         each.add_argument("--budget", type=float, default=570.0, help="seconds of this call")
         each.add_argument("--device", default="cuda")
-    second.add_argument("--seconds", type=float, default=70.0, help="of training, of each run")
+    second.add_argument("--seconds", type=float, default=60.0, help="of training, of each run")
     second.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     third.add_argument("--size", type=int, default=300_000, help="bytes of a set")
     third.add_argument("--samples", type=int, default=64, help="whole documents")
-    third.add_argument("--repeats", type=int, default=3, help="to measure seconds, see Amounts")
+    third.add_argument("--repeats", type=int, default=3, help="at most, to measure seconds")
     third.add_argument("--chunk-samples", type=int, default=32)
     third.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256, 1024])
     third.add_argument("--tempered-steps", type=int, nargs="*", default=[16, 64, 256])
-    third.add_argument("--temperatures", type=float, nargs="*", default=[0.8, 1.15])
+    third.add_argument("--temperatures", type=float, nargs="*", default=[0.8])
     third.add_argument("--middles", type=int, default=128)
     third.add_argument("--middle-steps", type=int, default=64)
     third.add_argument("--draws", type=int, default=8, help="of the bound of a middle")

@@ -73,16 +73,18 @@ def _sets(book: Book, what: str, one: Run, other: Run, places: tuple[int, int]) 
     ]
     if not sets:
         return
-    below = above = 0
-    for name in sets:
-        a, b = first[name], second[name]
-        noise = 2 * math.hypot(a["stderr_bits"], b["stderr_bits"])
-        gain = b["bits_per_byte"] - a["bits_per_byte"]
-        below, above = below + (gain > noise), above + (-gain > noise)
-    verdict = True if below > len(sets) / 2 else False if above >= len(sets) / 2 else None
+    found = [
+        below(*(each["bits_per_byte"] for each in pair), *(each["stderr_bits"] for each in pair))
+        for pair in ((first[name], second[name]) for name in sets)
+    ]
+    lower, higher = found.count(True), found.count(False)
+    verdict = True if lower > len(sets) / 2 else False if higher >= len(sets) / 2 else None
     paper = f"on {sum(theirs)} of {len(theirs)} of these sets"
     yield Claim(
-        f"{what} on most sets", paper, f"below on {below}, above on {above} of {len(sets)}", verdict
+        f"{what} on most sets",
+        paper,
+        f"below on {lower}, above on {higher} of {len(sets)}",
+        verdict,
     )
 
 
@@ -111,12 +113,13 @@ def _quality(book: Book, did: Run, radd: Run) -> Iterator[Claim]:
             continue
         data = rows[0]["data_length_mean"]
         a, b = (abs(row["length_mean"] - data) for row in rows if row)
+        noise = [row["length_std"] / math.sqrt(row["samples"]) for row in rows if row]
         theirs = [SAMPLES["stories", method][steps].length for method in ("did", "radd")]
         yield Claim(
             f"DID's texts in {steps} steps have the nearer mean length",
             f"{theirs[0]:.0f}, RADD {theirs[1]:.0f} of {MEAN_LENGTH:.0f}",
             f"{rows[0]['length_mean']:.0f}, RADD {rows[1]['length_mean']:.0f} of {data:.0f}",
-            a < b,
+            below(a, b, *noise),
         )
 
 
@@ -130,18 +133,21 @@ def _perplexities(book: Book, did: Run, other: Run, name: str) -> Iterator[Claim
         if not other.stepwise and steps < max(SAMPLES[other.setting, other.method]):
             continue  # it takes as many steps as it likes, so that one comparison is enough
         a, b = (row["generative_perplexity"] for row in ours if row)
-        if a is None or b is None:
+        errors = [row["log_perplexity_stderr"] for row in ours if row]
+        if a is None or b is None or None in errors:
             continue
         said = f"{theirs.perplexity:.4g}, {name} {anchor.perplexity:.4g}"
         what = f"DID's samples in {steps:,} steps have a lower perplexity than {name}'s"
-        yield Claim(what, said, f"{a:.4g}, {name} {b:.4g}", a < b)
+        verdict = below(math.log(a), math.log(b), *errors)
+        yield Claim(what, said, f"{a:.4g}, {name} {b:.4g}", verdict)
         a, b = (
             book.at_data_entropy(run, row["steps_asked"])
             for run, row in zip((did, other), ours, strict=True)
             if row
         )
         if a is not None and b is not None:
-            yield Claim(f"{what}, at the data's entropy", "", f"{a:.4g}, {name} {b:.4g}", a < b)
+            verdict = below(math.log(a), math.log(b), *errors)
+            yield Claim(f"{what}, at the data's entropy", "", f"{a:.4g}, {name} {b:.4g}", verdict)
 
 
 def _middles(book: Book, did: Run, ar: Run) -> Iterator[Claim]:
@@ -155,6 +161,11 @@ def _middles(book: Book, did: Run, ar: Run) -> Iterator[Claim]:
     ]
     for what, (name, error) in zip(words, pairs, strict=True):
         # The texts are the same, so that the error of the difference is smaller than this.
-        noise, gain = 2 * math.hypot(a[error], b[error]), b[name] - a[name]
-        verdict = None if abs(gain) < noise else gain > 0
+        verdict = below(a[name], b[name], a[error], b[error])
         yield Claim(what, "", f"{a[name]:.3f}, AR {b[name]:.3f}", verdict)
+
+
+def below(one: float, other: float, error: float, error_of_other: float) -> bool | None:
+    """Whether one figure is below another; None within two standard errors of the difference."""
+    noise = 2 * math.hypot(error, error_of_other)
+    return None if abs(other - one) <= noise else one < other

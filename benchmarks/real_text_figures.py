@@ -5,10 +5,11 @@ texts are written with bf16 weights, which is what sampling is fast with.
 """
 
 import contextlib
+import gc
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from didlm.evaluate.middles import (
     middle_nats,
     right_nats,
 )
-from didlm.evaluate.quality import measure
+from didlm.evaluate.quality import Quality, measure
 from didlm.evaluate.samples import write_samples
 from didlm.pretrained import Model, load
 from didlm.text.documents import read_documents
@@ -41,8 +42,7 @@ from real_text_runs import (
 REPLICATES = 8  # of a bound
 TOP_P = 0.9
 EXAMPLE = 500  # characters that are kept of a sample
-# With more steps than these, recording graphs and building kernels is a small part of the time.
-FEW = 256
+FEW = 64  # steps, in which most sizes of a batch come once
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Amounts:
 
     size: int  # bytes of each set for likelihoods
     samples: dict[bool, int]  # texts of each kind: whole documents, chunks
-    repeats: int  # of samples as they come, in few steps: the last time nothing is recorded anew
+    repeats: int  # at most, of samples whose seconds are compared
     steps: Sequence[int]
     tempered_steps: Sequence[int]  # at which temperatures are swept too
     temperatures: Sequence[float]
@@ -80,6 +80,18 @@ class Amounts:
             if steps in self.tempered_steps:
                 chosen += [Knobs(steps, temperature=t) for t in self.temperatures]
         return chosen
+
+    def times(self, run: Run, knobs: Knobs) -> int:
+        """How often the same texts are written until nothing is built or recorded any more.
+
+        A size of batch is recorded as a graph when it comes for the second time. Those of RADD are
+        all the same, and in many steps most come more than once.
+        """
+        if not run.stepwise or knobs != Knobs(knobs.steps):
+            return 1
+        if knobs.steps > FEW:
+            return 1 if run.method == "radd" else min(2, self.repeats)
+        return self.repeats
 
 
 @dataclass(frozen=True)
@@ -127,7 +139,9 @@ class Measurer:
         return tasks
 
     def _is_there(self, name: str) -> bool:
-        return (self.trained / name / "config.json").exists()
+        """Whether a run has come to its end, and its model is on this machine."""
+        recorded = self.records.read(f"run-{name}") is not None
+        return recorded and (self.trained / name / "config.json").exists()
 
     def _missing(self, run: Run) -> list[Knobs]:
         done = self.records.rows(f"samples-{run.name}")
@@ -185,7 +199,7 @@ class Measurer:
         steps = self.amounts.middle_steps
         if run.stepwise:
             figures["steps"] = steps
-        writer = self._model(run.name, self._short)
+        writer = self._writer(run.name)
         filled = fill_middles(writer, middles, 0, self.amounts.batch_size, steps=steps)
         lengths = [len(ids) for ids in model.tokenizer.encode_batch([x.middle for x in filled])]
         with self._rounded():
@@ -199,13 +213,12 @@ class Measurer:
         """One set of samples, and all figures about it."""
         setting = SETTINGS[run.setting]
         judge = self._judge(setting)
-        model = self._model(run.name, self._short)
+        model = self._writer(run.name)
         count = self.amounts.samples[not setting.chunks]
         controls = {"top_p": knobs.top_p, "temperature": knobs.temperature}
         if run.stepwise:
             controls["steps"] = knobs.steps
-        plain = run.stepwise and knobs == Knobs(knobs.steps) and knobs.steps <= FEW
-        repeats = self.amounts.repeats if plain else 1
+        repeats = self.amounts.times(run, knobs)
         for _ in range(repeats):  # the same texts every time
             samples = write_samples(model, count, 0, self.amounts.batch_size, **controls)
         data = None if setting.chunks else judged_texts(setting, self.data)
@@ -220,8 +233,9 @@ class Measurer:
             "repeats": repeats,
             "own_judge": setting.judge == run.name,
         }
+        figures = quality.summary() | {"log_perplexity_stderr": spread_of(quality)}
         example = samples[0].text[:EXAMPLE]
-        self.records.append(f"samples-{run.name}", asked | quality.summary() | {"example": example})
+        self.records.append(f"samples-{run.name}", asked | figures | {"example": example})
 
     def _middles(self, model: Model) -> list[Middle]:
         """Of the first kind of unseen documents, those that fit."""
@@ -231,13 +245,12 @@ class Measurer:
         fitting = [x for x, n in zip(middles, lengths, strict=True) if n <= model.longest]
         return fitting[: self.amounts.middles]
 
-    @property
-    def _short(self) -> str:
-        """The dtype in which texts are written."""
-        return "bf16" if self.device.startswith("cuda") else "fp32"
+    def _model(self, name: str) -> Model:
+        return _loaded(self.trained / name, self.device)
 
-    def _model(self, name: str, dtype: str = "fp32") -> Model:
-        return _loaded(self.trained / name, self.device, dtype)
+    def _writer(self, name: str) -> Model:
+        dtype = "bf16" if self.device.startswith("cuda") else "fp32"
+        return _loaded_to_write(self.trained / name, self.device, dtype)
 
     def _judge(self, setting: Setting) -> OwnJudge:
         return OwnJudge(setting.judge, self._model(setting.judge))
@@ -250,7 +263,14 @@ class Measurer:
 
 
 @cache
-def _loaded(folder: Path, device: str, dtype: str) -> Model:
+def _loaded(folder: Path, device: str) -> Model:
+    return load(folder, device)
+
+
+@lru_cache(maxsize=1)
+def _loaded_to_write(folder: Path, device: str, dtype: str) -> Model:
+    """One at a time: with a model goes what was recorded of its batches, which may be gigabytes."""
+    gc.collect()
     return load(folder, device, dtype)
 
 
@@ -261,6 +281,16 @@ def in_bits(summary: dict[str, Any]) -> Figures:
     named |= {"bits_per_byte_dse": "nats_per_token_dse"}
     known = {new: summary[old] for new, old in named.items() if summary.get(old) is not None}
     return summary | {new: scale * value for new, value in known.items()}
+
+
+def spread_of(quality: Quality) -> float | None:
+    """The standard error of the logarithm of the perplexity, from the choice of texts."""
+    verdict = quality.verdict
+    if verdict is None or (verdict.tokens > 0).sum() < 2:
+        return None
+    some = verdict.tokens > 0
+    means = verdict.nats[some] / verdict.tokens[some]
+    return float(means.std(ddof=1) / math.sqrt(len(means)))
 
 
 def leads_to(judge: Model, middles: Sequence[Middle]) -> Figures:

@@ -136,7 +136,7 @@ def samples(book: Book, group: Group) -> str:
             theirs = beside(run.setting, run.method, dict(run.options), steps)
             cell = [f"`{run.name}`" + " (its own judge)" * row["own_judge"], str(steps or "")]
             cell += [f"{row['nfe']:.0f}", f"{row['seconds']:.4f}", f"{row['entropy_bits']:.3f}"]
-            cell += [_number(row["generative_perplexity"], ".2f")]
+            cell += [_perplexity(row)]
             cell += [_number(book.at_data_entropy(run, steps), ".2f")]
             cell += [
                 _of(nucleus, "generative_perplexity", ".2f"),
@@ -211,6 +211,14 @@ def _bits(figures: Figures | None, tighter: bool) -> str:
 
 def _right(figures: Figures) -> str:
     return f"{figures['right_nats_per_token']:.4f} ± {figures['right_stderr']:.4f}"
+
+
+def _perplexity(row: Figures) -> str:
+    """With its standard error, as far as that is known."""
+    value, error = row["generative_perplexity"], row["log_perplexity_stderr"]
+    if value is None or error is None:
+        return _number(value, ".2f")
+    return f"{value:.2f} ± {value * error:.2f}"
 
 
 def _of(row: Figures | None, name: str, form: str) -> str:
