@@ -193,12 +193,18 @@ def perplexity_at_entropy(entry: Entry, bits: float) -> float | None:
     Between measured temperatures, log-perplexity is taken to be linear in the entropy; outside of
     them nothing is claimed.
     """
-    runs = sorted(entry.by_temperature, key=lambda run: run.quality.entropy_bits)
-    points = [(run.quality.entropy_bits, np.log(run.perplexity)) for run in runs if run.perplexity]
+    runs = entry.by_temperature
+    points = [(run.quality.entropy_bits, run.perplexity) for run in runs if run.perplexity]
+    return interpolated(points, bits)
+
+
+def interpolated(points: Sequence[tuple[float, float]], bits: float) -> float | None:
+    """The perplexity at an entropy, from pairs of entropy and perplexity; see above."""
+    points = sorted(points)
     if not points or not points[0][0] <= bits <= points[-1][0]:
         return None
-    entropies, logarithms = np.array(points).T
-    return float(np.exp(np.interp(bits, entropies, logarithms)))
+    entropies, perplexities = np.array(points).T
+    return float(np.exp(np.interp(bits, entropies, np.log(perplexities))))
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:

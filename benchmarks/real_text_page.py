@@ -1,0 +1,72 @@
+"""docs/results.md, from records alone: its tables go between the markers, its words stay."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import real_text_claims
+import real_text_tables as tables
+from real_text_book import Book, Group
+from real_text_plots import CAPTIONS, draw
+
+SKELETON = Path(__file__).with_suffix(".md")  # for a page that is not there yet
+
+
+def write_page(records: Path, docs: Path) -> list[Path]:
+    """Write the page and its plots; the files.
+
+    Raises:
+        ValueError: if nothing was recorded, or the page has no place for a table.
+    """
+    book = Book.read(records)
+    if not book.runs:
+        raise ValueError(f"there is no record of a run in {records}")
+    page = docs / "results.md"
+    docs.mkdir(parents=True, exist_ok=True)
+    drawn = draw(book, docs / "results")
+    before = page if page.exists() else SKELETON
+    text = filled(before.read_text(encoding="utf-8"), book, drawn)
+    page.write_text(text, encoding="utf-8")
+    return [page, *(path for paths in drawn.values() for path in paths)]
+
+
+def filled(page: str, book: Book, drawn: dict[Group, list[Path]]) -> str:
+    """The page with what follows from the records.
+
+    Raises:
+        ValueError: if it has no place for something.
+    """
+
+    def grouped(table: Callable[[Book, Group], str], plots: str = "") -> str:
+        found = [
+            (group, _with_plots(table(book, group), drawn, group, plots)) for group in book.groups
+        ]
+        return tables.by_group(book, found)
+
+    texts = {
+        "measured": tables.measured(book),
+        "claims": real_text_claims.table(book),
+        "data": tables.data(book),
+        "runs": tables.runs(book),
+        "equal": grouped(tables.equal, "curves"),
+        "overfitting": tables.overfitting(book),
+        "likelihood": grouped(tables.likelihoods),
+        "samples": grouped(tables.samples, "samples lengths"),
+        "middles": grouped(tables.middles),
+    }
+    for place, text in texts.items():
+        before, after = f"<!-- {place} -->\n", f"<!-- /{place} -->"
+        if before not in page or after not in page:
+            raise ValueError(f"the page has no place for '{place}'")
+        start, end = page.index(before) + len(before), page.index(after)
+        page = page[:start] + (f"\n{text}\n\n" if text else "") + page[end:]
+    return page
+
+
+def _with_plots(text: str, drawn: dict[Group, list[Path]], group: Group, kinds: str) -> str:
+    """A table and the plots that go with it."""
+    images = [
+        f"![{CAPTIONS[path.stem.split('-')[0]]}](results/{path.name})"
+        for path in drawn.get(group, [])
+        if text and path.stem.split("-")[0] in kinds.split()
+    ]
+    return "\n\n".join([text, *images])
