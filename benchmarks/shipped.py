@@ -1,7 +1,7 @@
-"""The model that comes with the package: made of a run, and measured for its card.
+r"""The model that comes with the package: made of a run, and measured for its card.
 
     python benchmarks/shipped.py STORIES --texts data/stories   # what to train on, and to validate
-    didlm train --recipe shipped --data data/stories/train --out runs/stories \\
+    didlm train --recipe shipped --data data/stories/train --out runs/stories \
         --valid data/stories/valid/tinystories.jsonl
     python benchmarks/shipped.py STORIES --run runs/stories     # from a run, in 16 bits
     python benchmarks/shipped.py STORIES                        # measured again
