@@ -1,5 +1,7 @@
 """Math word problems after fine-tuning: one sample of each answer."""
 
+from functools import cache
+
 from didlm.generate.template import Blank, Parts
 from didlm.pretrained import Model
 from didlm.reproduce.experiment import Experiment, Row, Value
@@ -12,14 +14,18 @@ from didlm.reproduce.workshop import Workshop
 def gsm8k(shop: Workshop, experiment: Experiment) -> Outcome:
     """Accuracy for each model, top-p and number of steps."""
 
+    @cache
+    def questions() -> list[Worked]:
+        """Read before anything is trained for them."""
+        return read_questions(shop.sources, "gsm8k", shop.scale.documents)
+
     def cell(row: Row, column: str | int) -> Value:
         steps, top_p = int(column), float(row.more["top_p"])
 
         def found() -> float:
-            questions = read_questions(shop.sources, "gsm8k", shop.scale.documents)
-            shop.say(f"{row.run}: {len(questions)} questions in {steps} steps, top-p {top_p:g}")
-            batch = experiment.options["batch"]
-            return accuracy(shop.writer(row.run), questions, steps, top_p, batch)
+            asked, batch = questions(), experiment.options["batch"]
+            shop.say(f"{row.run}: {len(asked)} questions in {steps} steps, top-p {top_p:g}")
+            return accuracy(shop.writer(row.run), asked, steps, top_p, batch)
 
         return float(shop.once(f"gsm8k-{row.run}-{steps}-{top_p:g}", found))
 

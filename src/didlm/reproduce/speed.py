@@ -15,7 +15,7 @@ from didlm.deletion import delete_exactly
 from didlm.packed import pack
 from didlm.reproduce.experiment import Experiment, Row, Value
 from didlm.reproduce.table import Outcome, filled
-from didlm.reproduce.workshop import Workshop
+from didlm.reproduce.workshop import Workshop, all_runs
 from didlm.train.loop import make_network
 from didlm.train.meter import Meter
 from didlm.train.prepare import Prepared, prepare
@@ -25,7 +25,7 @@ from didlm.train.step import take_step
 from didlm.train.world import World
 
 STEPS = 50
-WARM_UP = 20  # steps in which kernels are built and graphs captured
+WARM_UP = 100  # steps in which kernels are built, graphs captured and workers started
 
 
 def speed(shop: Workshop, experiment: Experiment) -> Outcome:
@@ -45,7 +45,8 @@ def timed(shop: Workshop, run: str, size: str) -> dict[str, Any]:
     size = shop.scale.presets.get(size, size)
     settings = shop.settings(run).changed({"preset": size, "snapshots": 0})
     shop.say(f"{run} at size {size}: {STEPS} steps")
-    prepared = prepare(settings)
+    with shop.sources.advising(all_runs()[run]["data"]):
+        prepared = prepare(settings)
     world = World.join(settings.device, settings.distribution)
     try:
         seconds, waiting = _steps(settings, prepared, world)
