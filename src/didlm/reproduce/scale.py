@@ -8,6 +8,7 @@ from typing import Any
 
 PAPER = "paper"
 LEAST_STEPS, LEAST_BATCH, LEAST_TOKENS = 4, 4, 16
+RISE = 0.05  # of the steps, at least: a warm-up of a few steps would be none
 LENGTHS = ("max_length", "fixed_length", "padding")
 
 
@@ -22,6 +23,7 @@ class Scale:
         context: share of the tokens of a text.
         steps: share of the training steps, warm-up and epochs.
         steps_of: the same of recipes for which it is another.
+        rate: times the learning rate: so few steps at that of the paper would teach little.
         batch: share of the texts of a step.
         flops: share of the operations, where these are the budget.
         vocabulary: of tokenizers that are learnt, where none is named.
@@ -40,6 +42,7 @@ class Scale:
     context: float = 1.0
     steps: float = 1.0
     steps_of: Mapping[str, float] = field(default_factory=dict)
+    rate: float = 1.0
     batch: float = 1.0
     flops: float = 1.0
     vocabulary: int = 0
@@ -74,7 +77,8 @@ class Scale:
             if scaled.get(name):
                 scaled[name] = max(LEAST_TOKENS, self.tokens(scaled[name]))
         scaled["steps"] = max(LEAST_STEPS, round(scaled.get("steps", 0) * share))
-        scaled["warmup"] = round(scaled["warmup"] * share)
+        scaled["warmup"] = round(max(scaled["warmup"] * share, scaled["steps"] * RISE))
+        scaled["learning_rate"] *= self.rate
         scaled["validate_every"] = max(1, scaled["steps"] // 10)
         scaled["batch"] = max(LEAST_BATCH, round(scaled["batch"] * self.batch))
         scaled["flops"] = scaled.get("flops", 0.0) * self.flops
