@@ -78,14 +78,19 @@ def as_markdown(experiment: Experiment, outcome: Outcome, stamp: str) -> str:
     """The table as a page, with its notes and texts."""
     parts = [f"# {experiment.name}: {experiment.where}", f"{experiment.what}.", stamp]
     if outcome.values:
-        head, *body = lines_of(experiment, outcome)
-        rows = [head, ["---"] * len(head), *body]
-        parts.append("\n".join("| " + " | ".join(row) + " |" for row in rows))
+        parts.append(markdown_table(experiment, outcome))
     parts += [f"![{name}]({name}.png)" for name in outcome.pictures]
     parts += [f"- {note}" for note in (*experiment.notes, *outcome.notes)]
     for title, text in outcome.texts.items():
         parts.append(f"## {title}\n\n```\n{text}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(experiment: Experiment, outcome: Outcome) -> str:
+    """The table alone."""
+    head, *body = lines_of(experiment, outcome)
+    rows = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def as_data(experiment: Experiment, outcome: Outcome, scale: str, stamp: str) -> dict[str, object]:
