@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from didlm.cli import app
+from didlm.data.tokenizer import Tokenizer
 from didlm.pretrained import load
 from didlm.reproduce import workshop
 from didlm.reproduce.experiment import experiments
@@ -20,7 +21,7 @@ from didlm.reproduce.pairs import answer_of, read_questions
 from didlm.reproduce.samples import figure
 from didlm.reproduce.scale import find_scale, scales
 from didlm.reproduce.sources import Sources, known
-from didlm.reproduce.table import STAMP
+from didlm.reproduce.table import STAMP, printed
 from didlm.reproduce.workshop import Workshop, all_runs
 from didlm.train.settings import Settings
 from paper_data import write_data
@@ -64,7 +65,7 @@ def check(name: str, found: dict, out: Path) -> None:
     for row in found["rows"]:
         assert len(row["ours"]) == len(experiment.columns)
         assert len(row["paper"]) in (0, len(experiment.columns))
-        assert all(str(value) in page for value in row["paper"])
+        assert not row["paper"] or " | ".join(printed(row["paper"])) in page
     table = [line for line in page.splitlines() if line.startswith("|")]
     assert len(table) == (2 * len(experiment.rows) + 2 if experiment.rows else 0)
     for note in experiment.notes:
@@ -321,6 +322,11 @@ class TestSentences:
 
 
 class TestFigures:
+    def test_the_paper_s_figures_look_as_they_do_there(self) -> None:
+        assert printed([95.1, 84.05, None]) == ["95.10", "84.05", "-"]
+        assert printed([0.22, 0.317]) == ["0.220", "0.317"]
+        assert printed([12, 768]) == ["12", "768"]
+
     def test_samples_above_300_are_left_out_and_counted(self) -> None:
         found = {"perplexities": [10.0, 40.0, 5000.0, 300.0]}
         assert figure(found, "PPL*") == pytest.approx(20)
@@ -340,6 +346,13 @@ class TestFigures:
     )
     def test_answers_are_found(self, text, answer) -> None:
         assert answer_of(text) == answer
+
+    def test_long_questions_lose_their_beginning(self) -> None:
+        tokenizer = Tokenizer.train_bpe(["a cat saw the dog"] * 3, 270)
+        text = "the dog saw the cat and the cat saw the dog. How many cats?\nAnswer:"
+        ids = tokenizer.encode(text)
+        assert tokenizer.end_of(text, len(ids)) == text
+        assert tokenizer.end_of(text, 9) == tokenizer.decode(ids[-9:]) != text
 
     def test_questions_of_both_formats(self, tmp_path) -> None:
         lines, records = tmp_path / "a.txt", tmp_path / "b.jsonl"

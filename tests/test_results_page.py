@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from didlm.cli import app
 from didlm.reproduce.experiment import experiments
+from didlm.reproduce.table import printed
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,7 +56,7 @@ def test_tables_in_the_order_of_the_paper_with_all_that_belongs_to_them(page_of,
     assert text.count("not comparable with the paper") == 2
     assert "| stories-did | did | small | 1,200 | 64 | 0.0004 |" in text
     for row in experiments()["padding"].rows:
-        figures = " | ".join(map(str, row.paper)) if row.paper else "- | - | - | -"
+        figures = " | ".join(printed(row.paper or [None] * 4))
         assert f"| {row.label[0]} | {row.label[1]} | paper | {figures} |" in text
     assert text.count("|  |  | ours | 1.500 | 1.500 | 1.500 | 1.500 |") == 14 + 8
     assert (

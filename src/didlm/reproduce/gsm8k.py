@@ -10,6 +10,8 @@ from didlm.reproduce.samples import SAMPLER
 from didlm.reproduce.table import Outcome, filled
 from didlm.reproduce.workshop import Workshop
 
+LEAST_ROOM = 4  # the share of a text, one in so many, that is left for an answer
+
 
 def gsm8k(shop: Workshop, experiment: Experiment) -> Outcome:
     """Accuracy for each model, top-p and number of steps."""
@@ -36,7 +38,10 @@ def accuracy(
     model: Model, questions: list[Worked], steps: int, top_p: float, batch: int, seed: int = 0
 ) -> float:
     """Percent of the questions whose answer, after the last mark, is the right number."""
-    templates: list[Parts] = [[question.prompt, Blank()] for question in questions]
+    # Questions that leave no room for an answer, as at small scales, lose their beginning.
+    room = model.longest - model.longest // LEAST_ROOM
+    prompts = [model.tokenizer.end_of(question.prompt, room) for question in questions]
+    templates: list[Parts] = [[prompt, Blank()] for prompt in prompts]
     samples = model.infill_each(
         templates, seed=seed, batch_size=batch, steps=steps, top_p=top_p, sampler=SAMPLER
     )

@@ -57,10 +57,16 @@ def lines_of(experiment: Experiment, outcome: Outcome) -> list[list[str]]:
     for row, values in zip(experiment.rows, outcome.values, strict=True):
         paper: Sequence[Value] = [*row.paper, *[None] * (len(columns) - len(row.paper))]
         empty = [""] * len(row.label)
-        exactly = ["-" if value is None else str(value) for value in paper]
-        lines.append([*row.label, "paper", *exactly])
+        lines.append([*row.label, "paper", *printed(paper)])
         lines.append([*empty, "ours", *map(shown, values)])
     return lines
+
+
+def printed(values: Sequence[Value]) -> list[str]:
+    """The paper's figures of a row, all with as many digits as the one that has most."""
+    texts = ["" if value is None else str(value) for value in values]
+    digits = max((len(text.partition(".")[2]) for text in texts), default=0)
+    return ["-" if value is None else f"{value:.{digits}f}" for value in values]
 
 
 def shown(value: Value) -> str:
