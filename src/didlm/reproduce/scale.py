@@ -23,7 +23,6 @@ class Scale:
         context: share of the tokens of a text.
         steps: share of the training steps, warm-up and epochs.
         steps_of: the same of recipes for which it is another.
-        rate: times the learning rate: so few steps at that of the paper would teach little.
         batch: share of the texts of a step.
         flops: share of the operations, where these are the budget.
         vocabulary: of tokenizers that are learnt, where none is named.
@@ -42,7 +41,6 @@ class Scale:
     context: float = 1.0
     steps: float = 1.0
     steps_of: Mapping[str, float] = field(default_factory=dict)
-    rate: float = 1.0
     batch: float = 1.0
     flops: float = 1.0
     vocabulary: int = 0
@@ -78,7 +76,6 @@ class Scale:
                 scaled[name] = max(LEAST_TOKENS, self.tokens(scaled[name]))
         scaled["steps"] = max(LEAST_STEPS, round(scaled.get("steps", 0) * share))
         scaled["warmup"] = round(max(scaled["warmup"] * share, scaled["steps"] * RISE))
-        scaled["learning_rate"] *= self.rate
         scaled["validate_every"] = max(1, scaled["steps"] // 10)
         scaled["batch"] = max(LEAST_BATCH, round(scaled["batch"] * self.batch))
         scaled["flops"] = scaled.get("flops", 0.0) * self.flops
