@@ -107,6 +107,17 @@ class TestChoices:
                 exact = evaluate(model, [f" {choice}"], prompts=[each["question"]])
                 assert value == pytest.approx(-exact.nats[0, 0], abs=1e-4)
 
+    def test_bounds_are_those_of_evaluate_up_to_their_noise(self, tokenizer) -> None:
+        """By another way and other noise: what the harness gets is the bound of one option."""
+        model = model_for("did", tokenizer)
+        prompt, option = "a cat", " saw a dog and the dog saw"
+        question = [Question([prompt], [option])]
+        scores = [option_scores(model, question, 16, seed)[0][0] for seed in range(12)]
+        nats = -evaluate(model, [option], prompts=[prompt], replicates=120, seed=5).nats[:, 0]
+        error = np.hypot(np.std(scores) / np.sqrt(12), np.std(nats) / np.sqrt(120))
+        assert abs(np.mean(scores) - nats.mean()) < 4 * error
+        assert error < 0.1 * abs(nats.mean())  # sharp enough to notice an end that is not paid for
+
     def test_bounds_are_unbiased_whatever_is_common(self, tokenizer) -> None:
         model = model_for("did", tokenizer)
         question = [Question(["a cat"] * 2, [" saw a dog", " and the dog saw the cat"])]
