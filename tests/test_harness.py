@@ -18,7 +18,11 @@ from didlm.harness import running
 from didlm.harness.model import HarnessModel, answer_of
 from didlm.harness.running import run_harness
 from didlm.methods.registry import OURS
-from didlm.reproduce.downstream import local_task, read_choices
+from didlm.reproduce.downstream import downstream, local_task, read_choices
+from didlm.reproduce.experiment import experiments
+from didlm.reproduce.scale import find_scale
+from didlm.reproduce.sources import Sources
+from didlm.reproduce.workshop import Workshop
 from test_methods import TEXT, model_for
 
 QUESTIONS = [
@@ -102,6 +106,17 @@ class TestChoices:
             for value, choice in zip(score, each["choices"], strict=True):
                 exact = evaluate(model, [f" {choice}"], prompts=[each["question"]])
                 assert value == pytest.approx(-exact.nats[0, 0], abs=1e-4)
+
+    def test_bounds_are_those_of_evaluate_up_to_their_noise(self, tokenizer) -> None:
+        """By another way and other noise: what the harness gets is the bound of one option."""
+        model = model_for("did", tokenizer)
+        prompt, option = "a cat", " saw a dog and the dog saw"
+        question = [Question([prompt], [option])]
+        scores = [option_scores(model, question, 16, seed)[0][0] for seed in range(12)]
+        nats = -evaluate(model, [option], prompts=[prompt], replicates=120, seed=5).nats[:, 0]
+        error = np.hypot(np.std(scores) / np.sqrt(12), np.std(nats) / np.sqrt(120))
+        assert abs(np.mean(scores) - nats.mean()) < 4 * error
+        assert error < 0.1 * abs(nats.mean())  # sharp enough to notice an end that is not paid for
 
     def test_bounds_are_unbiased_whatever_is_common(self, tokenizer) -> None:
         model = model_for("did", tokenizer)
@@ -208,6 +223,22 @@ class TestCommand:
 
 
 class TestLocalFiles:
+    def test_a_task_that_cannot_be_had_names_the_option(self, place, tmp_path, monkeypatch) -> None:
+        """And nothing is trained for it before."""
+
+        class Unreachable:
+            def match_tasks(self, names: list[str]) -> list[str]:
+                return names
+
+            def load(self, names: list[str]) -> None:
+                raise ConnectionError("Couldn't reach it")
+
+        monkeypatch.setattr(running, "_manager", lambda *_, **__: Unreachable())
+        shop = Workshop(tmp_path, find_scale("smallest"), Sources({}))
+        with pytest.raises(ValueError, match="'arc_challenge': Couldn't reach it; or name a file"):
+            downstream(shop, experiments()["downstream"])
+        assert not (tmp_path / "runs").exists()
+
     def test_instructions_are_questions_too(self, tmp_path) -> None:
         file = tmp_path / "arc.json"
         text = "Which? Answer1: a Answer2: b\n\nAnswer format: answer1/answer2"

@@ -1,13 +1,18 @@
 """The paper as commands: recipes, scales, data, and whole experiments at the smallest scale."""
 
 import json
+import os
 import re
+import signal
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from didlm.cli import app
+from didlm.data.tokenizer import Tokenizer
 from didlm.pretrained import load
 from didlm.reproduce import workshop
 from didlm.reproduce.experiment import experiments
@@ -16,10 +21,11 @@ from didlm.reproduce.pairs import answer_of, read_questions
 from didlm.reproduce.samples import figure
 from didlm.reproduce.scale import find_scale, scales
 from didlm.reproduce.sources import Sources, known
-from didlm.reproduce.table import STAMP
+from didlm.reproduce.table import STAMP, printed
 from didlm.reproduce.workshop import Workshop, all_runs
 from didlm.train.settings import Settings
 from paper_data import write_data
+from processes import start
 
 ROOT = Path(__file__).parents[1]
 IN_SHORT = ["dise", "sizes", "intermediate"]
@@ -59,7 +65,7 @@ def check(name: str, found: dict, out: Path) -> None:
     for row in found["rows"]:
         assert len(row["ours"]) == len(experiment.columns)
         assert len(row["paper"]) in (0, len(experiment.columns))
-        assert all(str(value) in page for value in row["paper"])
+        assert not row["paper"] or " | ".join(printed(row["paper"])) in page
     table = [line for line in page.splitlines() if line.startswith("|")]
     assert len(table) == (2 * len(experiment.rows) + 2 if experiment.rows else 0)
     for note in experiment.notes:
@@ -141,6 +147,15 @@ class TestScales:
         )
         assert shop.settings("slimpajama-did").flops == shop.settings("slimpajama-smdm").flops > 0
 
+    def test_short_training_rises_slowly_and_learns_faster(self) -> None:
+        paper = {"preset": "small", "steps": 400_000, "warmup": 2500, "learning_rate": 3e-4}
+        paper |= {"batch": 512, "average": 0.9999, "fixed_length": 1024}
+        scaled = find_scale("minutes").applied(paper, "openwebtext")
+        assert (scaled["steps"], scaled["warmup"], scaled["batch"]) == (400, 20, 64)
+        assert scaled["learning_rate"] == 1e-3
+        assert scaled["average"] == pytest.approx(0.9)
+        assert scaled["fixed_length"] == 1024
+
     def test_the_paper_s_settings_are_exact(self, files, tmp_path) -> None:
         tokenizers = {"gpt2": Path("gpt2.json"), "bert-base-uncased": Path("bert.txt")}
         shop = Workshop(tmp_path, find_scale("paper"), Sources(files | tokenizers))
@@ -164,6 +179,40 @@ class TestExperiments:
     @pytest.mark.parametrize("name", sorted(set(experiments()) - set(IN_SHORT)))
     def test_all_others(self, name, files, out) -> None:
         check(name, do(name, files, out), out)
+
+    def test_what_is_large_and_of_no_more_use_is_gone(self, files, out) -> None:
+        do("dise", files, out)
+        assert not list(out.glob("runs/*/checkpoints"))
+
+    @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+    def test_what_was_broken_off_goes_on_where_it_was(self, how, files, tmp_path) -> None:
+        """At its last checkpoint, and to the same weights; what was finished is left alone."""
+        changes = {"steps": 40, "validate_every": 1000, "checkpoint_every": 5}
+
+        def shop(place: str) -> Workshop:
+            sources = Sources(files)
+            return Workshop(tmp_path / place, find_scale("smallest"), sources, {}, changes)
+
+        expected = load(shop("alone").model_folder("owt-dise-small")).network.state_dict()
+        broken = shop("broken")
+        before = broken.run_folder("owt-radd-small") / "model.safetensors"
+        made = before.stat().st_mtime_ns
+        child = start(tmp_path, broken.run_folder, "owt-dise-small")
+        while not list(broken.folder.glob("runs/owt-dise-small/snapshots/1-of-4/config.json")):
+            assert child.process.is_alive()
+            time.sleep(0.005)
+        os.kill(child.process.pid, how)
+        child.process.join()
+        if how == signal.SIGTERM:
+            assert child.end().startswith("Interrupted: stopped while training owt-dise-small, as")
+        assert not (broken.folder / "figures/trained-owt-dise-small.json").exists()
+        again = shop("broken")
+        found = load(again.model_folder("owt-dise-small")).network.state_dict()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+        run = json.loads((again.folder / "runs/owt-dise-small/run.json").read_text())
+        assert run["resumed"][0]["step"] >= 5
+        assert again.run_folder("owt-radd-small") == before.parent
+        assert before.stat().st_mtime_ns == made
 
     def test_what_is_finished_is_not_done_again(self, files, out, monkeypatch) -> None:
         first = do("dise", files, out)
@@ -206,6 +255,10 @@ class TestSentences:
             (["sizes", "--data", "wikitext=nowhere.txt"], "there is no file nowhere.txt for"),
             (["sizes", "--model", "a=b"], "--model knows no 'a': known are owt-radd-small"),
             (["sizes", "--set", "stepps=3"], "--set knows no 'stepps'"),
+            (
+                ["dise", "--model", "owt-did-small=nowhere/at/all"],
+                "--model owt-did-small: there is",
+            ),
         ],
     )
     def test_bad_input(self, arguments, sentence, tmp_path) -> None:
@@ -215,8 +268,8 @@ class TestSentences:
         assert not (tmp_path / "out").exists()
 
     def test_missing_data_names_the_option(self, tmp_path, monkeypatch) -> None:
-        def nothing(*_: object):
-            raise ValueError("cannot read hf:x: no network")
+        def nothing(name: str, *_: object):
+            raise ValueError(f"cannot read {name}: no network")
 
         monkeypatch.setattr("didlm.reproduce.sources.dataset_blocks", nothing)
         shop = Workshop(tmp_path, find_scale("smallest"), Sources({}))
@@ -226,6 +279,42 @@ class TestSentences:
         with pytest.raises(ValueError, match="name a file with --data gsm8k-train=PATH"):
             read_questions(shop.sources, "gsm8k-train")
 
+    def test_data_and_judges_are_looked_for_before_anything_is_trained(
+        self, files, tmp_path, monkeypatch
+    ) -> None:
+        def nothing(name: str, *_: object):
+            raise ValueError(f"cannot read {name}: no network")
+
+        monkeypatch.setattr("didlm.reproduce.sources.dataset_blocks", nothing)
+        monkeypatch.setattr(workshop, "train", lambda *_: pytest.fail("trained"))
+        some = {name: file for name, file in files.items() if name not in ("ptb", "gsm8k")}
+        for name, missing in (("zero-shot", "ptb"), ("gsm8k", "gsm8k")):
+            shop = Workshop(tmp_path / name, find_scale("smallest"), Sources(some))
+            experiment = experiments()[name]
+            with pytest.raises(ValueError, match=f"or name a file with --data {missing}=PATH"):
+                kind(experiment.kind)(shop, experiment)
+        shop = Workshop(tmp_path, find_scale("smallest"), Sources(files), judge_name="no/judge")
+        monkeypatch.setattr(workshop, "find_judge", nothing)
+        with pytest.raises(ValueError, match="name another with --judge"):
+            shop.judge("owt-did-small")
+
+    def test_training_data_too(self) -> None:
+        sources = Sources({})
+        with (
+            pytest.raises(ValueError, match="no network; or name a file with --data stories=PATH"),
+            sources.advising("stories"),
+        ):
+            raise ValueError("cannot read hf:roneneldan/TinyStories: no network")
+        with pytest.raises(ValueError, match="^no such device$"), sources.advising("stories"):
+            raise ValueError("no such device")
+
+    def test_the_same_settings_for_all_figures_of_a_folder(self, files, tmp_path) -> None:
+        do("sizes", files, tmp_path, "--set", "learning_rate=1e-3")
+        do("sizes", files, tmp_path, "--set", "learning_rate=1e-3", "--set", "workers=0")
+        result = reproduce("sizes", "--scale", "smallest", "--out", tmp_path)
+        sentence = "holds figures with --set 'learning_rate=1e-3', not ''"
+        assert sentence in str(result.exception)
+
     def test_figures_of_two_scales_never_share_a_folder(self, files, out) -> None:
         do("sizes", files, out)
         result = reproduce("sizes", "--scale", "minutes", "--out", out)
@@ -233,6 +322,11 @@ class TestSentences:
 
 
 class TestFigures:
+    def test_the_paper_s_figures_look_as_they_do_there(self) -> None:
+        assert printed([95.1, 84.05, None]) == ["95.10", "84.05", "-"]
+        assert printed([0.22, 0.317]) == ["0.220", "0.317"]
+        assert printed([12, 768]) == ["12", "768"]
+
     def test_samples_above_300_are_left_out_and_counted(self) -> None:
         found = {"perplexities": [10.0, 40.0, 5000.0, 300.0]}
         assert figure(found, "PPL*") == pytest.approx(20)
@@ -252,6 +346,13 @@ class TestFigures:
     )
     def test_answers_are_found(self, text, answer) -> None:
         assert answer_of(text) == answer
+
+    def test_long_questions_lose_their_beginning(self) -> None:
+        tokenizer = Tokenizer.train_bpe(["a cat saw the dog"] * 3, 270)
+        text = "the dog saw the cat and the cat saw the dog. How many cats?\nAnswer:"
+        ids = tokenizer.encode(text)
+        assert tokenizer.end_of(text, len(ids)) == text
+        assert tokenizer.end_of(text, 9) == tokenizer.decode(ids[-9:]) != text
 
     def test_questions_of_both_formats(self, tmp_path) -> None:
         lines, records = tmp_path / "a.txt", tmp_path / "b.jsonl"

@@ -149,6 +149,11 @@ class Tokenizer:
         """
         return self.library.decode(self._in_vocabulary(ids).tolist())
 
+    def end_of(self, text: str, count: int) -> str:
+        """The last tokens of a text, or all of it if it has no more than so many."""
+        ids = self.encode(text)
+        return text if len(ids) <= count else self.decode(ids[len(ids) - count :])
+
     def count_bytes(self, ids: Integers) -> int:
         """How many bytes the text of ids has, also if it begins or ends inside a character.
 

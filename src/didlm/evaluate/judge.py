@@ -45,14 +45,14 @@ class OwnJudge:
         return nats, tokens
 
 
-def find_judge(name: str, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> Judge:
+def find_judge(name: str, tokenizer: Tokenizer | None, device: torch.device | str = "cpu") -> Judge:
     """The judge of a name.
 
     Args:
         name: an autoregressive model of ours: its folder, shipped name or hub id; or the folder, or
             the name on the Hugging Face hub, of a causal model of the library transformers.
         tokenizer: of the model that is judged. A judge of ours must have the same one; others read
-            texts with their own.
+            texts with their own. None while that model is not there yet.
         device: where it is to run.
 
     Raises:
@@ -83,7 +83,9 @@ def _own_folder(name: str) -> Path | None:
     return folder if isinstance(config, dict) and "format" in config else None
 
 
-def _own_judge(name: str, folder: Path, tokenizer: Tokenizer, device: torch.device | str) -> Judge:
+def _own_judge(
+    name: str, folder: Path, tokenizer: Tokenizer | None, device: torch.device | str
+) -> Judge:
     try:
         model = load(folder, device)
     except ValueError as problem:
@@ -93,7 +95,7 @@ def _own_judge(name: str, folder: Path, tokenizer: Tokenizer, device: torch.devi
             f"the model {name} cannot judge: its method is '{model.method.name}', and only "
             f"'{AR.name}' has an exact likelihood of texts of any length"
         )
-    if model.tokenizer.fingerprint() != tokenizer.fingerprint():
+    if tokenizer is not None and model.tokenizer.fingerprint() != tokenizer.fingerprint():
         raise ValueError(
             f"the judge {name} has another tokenizer than the model, so that its figures would "
             "count other tokens: train it with --set tokenizer=FOLDER_OF_THE_MODEL"

@@ -85,7 +85,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no type informa
         free = self.model.method.length is None
         for request in requests:
             most = min(request.args[1].get("max_gen_toks", MOST_TOKENS), self.model.longest - 1)
-            prompts.append(self._shortened(request.args[0], self.model.longest - most))
+            # What leaves no room for an answer loses its beginning.
+            prompts.append(self.model.tokenizer.end_of(request.args[0], self.model.longest - most))
             blanks.append(Blank(0, most) if free else Blank())
         templates: list[Parts] = [
             [prompt, blank] for prompt, blank in zip(prompts, blanks, strict=True)
@@ -99,11 +100,6 @@ class HarnessModel(LM):  # type: ignore[misc]  # the harness has no type informa
             ends = [ends] if isinstance(ends, str) else ends
             answers.append(answer_of(self.model, sample.text, sample.tokens, prompt, ends))
         return answers
-
-    def _shortened(self, prompt: str, room: int) -> str:
-        """The last tokens of a prompt that leave room for an answer."""
-        tokens = self.model.tokenizer.encode(prompt)
-        return prompt if len(tokens) <= room else self.model.tokenizer.decode(tokens[-room:])
 
 
 def answer_of(

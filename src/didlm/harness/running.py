@@ -30,23 +30,11 @@ def run_harness(
     Raises:
         ValueError: if the harness is not installed, or there is no such task.
     """
-    try:
-        from lm_eval import simple_evaluate
-    except ImportError:
-        raise ValueError("the harness is not installed: pip install 'didlm[lm-eval]'") from None
-    import datasets
+    manager = _manager_of([task for task in tasks if isinstance(task, str)], include)
+    from lm_eval import simple_evaluate
 
     from didlm.harness.model import HarnessModel
 
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    datasets.disable_progress_bars()
-    manager = _manager(include, own_only=True)
-    names = [task for task in tasks if isinstance(task, str)]
-    if not all(manager.match_tasks([name]) for name in names):
-        manager = _manager(include, own_only=False)
-    for name in names:
-        if not manager.match_tasks([name]):
-            raise ValueError(f"the harness has no task '{name}': name a folder with --include")
     found = simple_evaluate(
         model=HarnessModel(model, **options),
         tasks=list(tasks),
@@ -57,6 +45,38 @@ def run_harness(
     )
     assert found is not None
     return dict(found)
+
+
+def check_task(name: str) -> None:
+    """Let the harness load a task that comes with it, with its data.
+
+    Raises:
+        ValueError: if it cannot.
+    """
+    manager = _manager_of([name], None)
+    try:
+        manager.load([name])
+    except Exception as problem:  # the libraries and the network raise a great many kinds
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise ValueError(f"the harness cannot load the task '{name}': {reason}") from None
+
+
+def _manager_of(names: Sequence[str], include: Path | None) -> Any:
+    """What knows the tasks of these names; the harness is made quiet first."""
+    try:
+        import datasets
+        import lm_eval  # noqa: F401
+    except ImportError:
+        raise ValueError("the harness is not installed: pip install 'didlm[lm-eval]'") from None
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
+    manager = _manager(include, own_only=True)
+    if not all(manager.match_tasks([name]) for name in names):
+        manager = _manager(include, own_only=False)
+    for name in names:
+        if not manager.match_tasks([name]):
+            raise ValueError(f"the harness has no task '{name}': name a folder with --include")
+    return manager
 
 
 @cache

@@ -1,19 +1,25 @@
 """What `didlm reproduce` does: list experiments, or do one and leave its table."""
 
 import json as json_format
+import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from didlm.files import check_folder, write_bytes, write_text
+from didlm.locate import locate
 from didlm.reproduce.experiment import Experiment, experiments, find_experiment
 from didlm.reproduce.kinds import kind
 from didlm.reproduce.scale import Scale, find_scale, scales
 from didlm.reproduce.sources import Sources, assigned
 from didlm.reproduce.table import STAMP, Outcome, as_data, as_markdown, lines_of
-from didlm.reproduce.workshop import Workshop, all_runs
+from didlm.reproduce.workshop import Workshop, all_runs, judge_of
+from didlm.train.record import surroundings
+from didlm.train.resume import MAY_CHANGE
 from didlm.train.settings import Settings
 
 
@@ -44,14 +50,17 @@ def reproduce_for_user(
         folder=out,
         scale=chosen,
         sources=Sources.given(data),
-        models=assigned(models, "--model", all_runs()),
+        models=_located(assigned(models, "--model", all_runs())),
         changes=settings,
         judge_name=judge,
         say=Console(stderr=True, highlight=False).print,
     )
     _check_same(shop)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     outcome = kind(experiment.kind)(shop, experiment)
-    _leave(shop, experiment, outcome)
+    command = command_of(name, scale, data, models, judge, changes, device)
+    made = {"date": started, "command": command} | surroundings()
+    _leave(shop, experiment, outcome, made)
     _show(console, experiment, outcome, stamp_of(chosen))
     console.print(f"The table is {out / (name + '.md')}, its figures are in {name}.json.")
 
@@ -61,6 +70,46 @@ def stamp_of(scale: Scale) -> str:
     if scale.comparable:
         return "At the scale of the paper."
     return f"At the scale '{scale.name}' ({scale.what}): {STAMP}."
+
+
+def command_of(
+    name: str,
+    scale: str,
+    data: Sequence[str],
+    models: Sequence[str],
+    judge: str | None,
+    changes: Sequence[str],
+    device: str | None,
+) -> str:
+    """The command that does the same again; files are called by their names alone."""
+    words = ["didlm", "reproduce", name, "--scale", scale]
+    repeated = {"--data": data, "--model": models, "--set": changes}
+    words += [
+        word for option, each in repeated.items() for a in each for word in (option, _told(a))
+    ]
+    words += ["--judge", _told(judge)] if judge else []
+    words += ["--device", device] if device else []
+    return shlex.join(words)
+
+
+def _told(word: str) -> str:
+    name, equals, value = word.rpartition("=")
+    return f"{name}{equals}{Path(value).name}" if Path(value).exists() else word
+
+
+def _located(models: dict[str, str]) -> dict[str, str]:
+    """The folders of models that take the place of runs, before anything is done for the others.
+
+    Raises:
+        ValueError: if one is not there.
+    """
+    found = {}
+    for run, model in models.items():
+        try:
+            found[run] = str(locate(model))
+        except ValueError as problem:
+            raise ValueError(f"--model {run}: {problem}") from None
+    return found
 
 
 def _list(console: Console) -> None:
@@ -79,6 +128,8 @@ def _check_same(shop: Workshop) -> None:
     now: dict[str, str] = {"--scale": shop.scale.name, "--judge": shop.judge_name or ""}
     now |= {f"--data {name}": str(path) for name, path in shop.sources.local.items()}
     now |= {f"--model {name}": model for name, model in shop.models.items()}
+    changed = (f"{name}={x}" for name, x in shop.changes.items() if name not in MAY_CHANGE)
+    now["--set"] = " ".join(sorted(changed))
     before = json_format.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     for option, value in now.items():
         if before.get(option, value) != value:
@@ -90,9 +141,13 @@ def _check_same(shop: Workshop) -> None:
     write_text(file, json_format.dumps(before | now, indent=1) + "\n")
 
 
-def _leave(shop: Workshop, experiment: Experiment, outcome: Outcome) -> None:
+def _leave(shop: Workshop, experiment: Experiment, outcome: Outcome, made: dict[str, Any]) -> None:
     stamp = stamp_of(shop.scale)
+    asked = [*(row.run for row in experiment.rows if row.run), experiment.options.get("run", "")]
+    runs = dict.fromkeys(run for run in asked if run)
+    runs |= dict.fromkeys(judge_of(run) for run in runs if judge_of(run) in all_runs())
     figures = as_data(experiment, outcome, shop.scale.name, stamp)
+    figures |= {"made": made, "runs": shop.trained(runs)}
     for name, picture in outcome.pictures.items():
         write_bytes(shop.folder / f"{name}.png", picture)
     write_text(shop.folder / f"{experiment.name}.md", as_markdown(experiment, outcome, stamp))

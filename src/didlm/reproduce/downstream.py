@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from didlm.files import write_text
-from didlm.harness.running import run_harness
+from didlm.harness.running import check_task, run_harness
 from didlm.reproduce.experiment import Experiment, Row, Value
 from didlm.reproduce.table import Outcome, filled
 from didlm.reproduce.workshop import Workshop
@@ -40,6 +40,9 @@ def accuracies(shop: Workshop, row: Row) -> dict[str, float]:
         task: local_task(task, local[task], shop.folder / "data") if task in local else task
         for task in TASKS.values()
     }
+    for task in tasks.values():
+        if isinstance(task, str):  # known to be there before anything is trained for it
+            _check_task(task)
     shop.say(f"{row.run} after {row.part} of 4 quarters: {len(tasks)} tasks of the harness")
     model, limit = shop.model(row.run, row.part), shop.scale.documents or None
     found = run_harness(model, list(tasks.values()), limit=limit, draws=shop.scale.draws)["results"]
@@ -49,6 +52,13 @@ def accuracies(shop: Workshop, row: Row) -> dict[str, float]:
         name: 100 * float(metrics.get("acc_norm,none", metrics.get("acc,none")))
         for name, metrics in results.items()
     }
+
+
+def _check_task(name: str) -> None:
+    try:
+        check_task(name)
+    except ValueError as problem:
+        raise ValueError(f"{problem}; or name a file with --data {name}=PATH") from None
 
 
 def local_task(name: str, path: Path, folder: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 PAPER = "paper"
 LEAST_STEPS, LEAST_BATCH, LEAST_TOKENS = 4, 4, 16
+RISE = 0.05  # of the steps, at least: a warm-up of a few steps would be none
 LENGTHS = ("max_length", "fixed_length", "padding")
 
 
@@ -74,7 +75,7 @@ class Scale:
             if scaled.get(name):
                 scaled[name] = max(LEAST_TOKENS, self.tokens(scaled[name]))
         scaled["steps"] = max(LEAST_STEPS, round(scaled.get("steps", 0) * share))
-        scaled["warmup"] = round(scaled["warmup"] * share)
+        scaled["warmup"] = round(max(scaled["warmup"] * share, scaled["steps"] * RISE))
         scaled["validate_every"] = max(1, scaled["steps"] // 10)
         scaled["batch"] = max(LEAST_BATCH, round(scaled["batch"] * self.batch))
         scaled["flops"] = scaled.get("flops", 0.0) * self.flops

@@ -3,8 +3,10 @@
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 
 from didlm.text.blocks import parse
@@ -13,7 +15,7 @@ from didlm.text.documents import read_pairs
 from didlm.text.records import Document, Format
 from didlm.text.sources import find_sources
 
-PIECE = 8000  # characters, of long documents at small scales
+PIECE = 4000  # characters, of long documents at small scales: some 1,000 tokens
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,23 @@ class Sources:
         if name in self.local:
             return read_pairs(self.local[name], column=column)[: limit or None]
         source, column = self.training(name)
+        with self.advising(name):
+            return list(islice(_streamed(source, Format(column)), limit or None))
+
+    @contextmanager
+    def advising(self, name: str) -> Iterator[None]:
+        """Where the data of a name cannot be had from the hub, say which option would help.
+
+        Raises:
+            ValueError: what was raised inside, with that advice if it is about this data.
+        """
         try:
-            found = []
-            for document in _streamed(source, Format(column)):
-                found.append(document)
-                if len(found) == limit:
-                    break
+            yield
         except ValueError as problem:
+            hub = known()[name].get("hub", "")
+            if name in self.local or not hub or hub not in str(problem):
+                raise
             raise ValueError(f"{problem}; or name a file with --data {name}=PATH") from None
-        return found
 
     def texts(self, name: str, limit: int = 0) -> list[str]:
         """The documents of a name."""

@@ -1,8 +1,8 @@
 """Training time of 50 steps, and what of it the exact targets would be."""
 
 import time
+from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,19 @@ from didlm.deletion import delete_exactly
 from didlm.packed import pack
 from didlm.reproduce.experiment import Experiment, Row, Value
 from didlm.reproduce.table import Outcome, filled
-from didlm.reproduce.workshop import Workshop
-from didlm.train.loop import make_network
+from didlm.reproduce.workshop import Workshop, all_runs
+from didlm.train.loop import AHEAD, make_network
 from didlm.train.meter import Meter
 from didlm.train.prepare import Prepared, prepare
 from didlm.train.settings import Settings
 from didlm.train.state import State
+from didlm.train.step import Outcome as Step
 from didlm.train.step import take_step
 from didlm.train.world import World
 
 STEPS = 50
-WARM_UP = 20  # steps in which kernels are built and graphs captured
+WARM_UP = 20  # steps in which kernels are built
+WARM_UP_SECONDS = 10.0  # more on a GPU, for workers to start and most shapes to be captured
 
 
 def speed(shop: Workshop, experiment: Experiment) -> Outcome:
@@ -45,7 +47,8 @@ def timed(shop: Workshop, run: str, size: str) -> dict[str, Any]:
     size = shop.scale.presets.get(size, size)
     settings = shop.settings(run).changed({"preset": size, "snapshots": 0})
     shop.say(f"{run} at size {size}: {STEPS} steps")
-    prepared = prepare(settings)
+    with shop.sources.advising(all_runs()[run]["data"]):
+        prepared = prepare(settings)
     world = World.join(settings.device, settings.distribution)
     try:
         seconds, waiting = _steps(settings, prepared, world)
@@ -66,17 +69,25 @@ def _steps(settings: Settings, prepared: Prepared, world: World) -> tuple[float,
     loader = Loader(prepared.train, prepared.method, budget, settings.batch, settings.seed, workers)
     meter = Meter(loader, network.config, world, 0.0)
     batches = iter(loader)
-    started = 0.0
-    for number, batch in enumerate(islice(batches, WARM_UP + STEPS)):
-        outcome = take_step(state, batch, settings, world, meter.count)
-        meter.took(outcome)
-        if number + 1 == WARM_UP:
-            outcome.read()
-            meter.restart()
-            started = time.perf_counter()
-    outcome.read()
-    seconds = time.perf_counter() - started
-    return seconds, meter.read()["waiting"]
+
+    def take(steps: int, at_least: float = 0.0) -> float:
+        """So many steps, and more until so much time has passed; returns the time."""
+        unread: deque[Step] = deque()
+        began, taken = time.perf_counter(), 0
+        while taken < steps or time.perf_counter() - began < at_least:
+            unread.append(take_step(state, next(batches), settings, world, meter.count))
+            meter.took(unread[-1])
+            taken += 1
+            if len(unread) > AHEAD:  # as in training; else a GPU would have work for minutes
+                unread.popleft().read()
+        unread[-1].read()
+        return time.perf_counter() - began
+
+    take(WARM_UP)
+    if world.device.type == "cuda":
+        take(1, WARM_UP_SECONDS)
+    meter.restart()
+    return take(STEPS), meter.read()["waiting"]
 
 
 def target_seconds(batch: int, prepared: Prepared) -> float:

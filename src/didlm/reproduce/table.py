@@ -57,10 +57,16 @@ def lines_of(experiment: Experiment, outcome: Outcome) -> list[list[str]]:
     for row, values in zip(experiment.rows, outcome.values, strict=True):
         paper: Sequence[Value] = [*row.paper, *[None] * (len(columns) - len(row.paper))]
         empty = [""] * len(row.label)
-        exactly = ["-" if value is None else str(value) for value in paper]
-        lines.append([*row.label, "paper", *exactly])
+        lines.append([*row.label, "paper", *printed(paper)])
         lines.append([*empty, "ours", *map(shown, values)])
     return lines
+
+
+def printed(values: Sequence[Value]) -> list[str]:
+    """The paper's figures of a row, all with as many digits as the one that has most."""
+    texts = ["" if value is None else str(value) for value in values]
+    digits = max((len(text.partition(".")[2]) for text in texts), default=0)
+    return ["-" if value is None else f"{value:.{digits}f}" for value in values]
 
 
 def shown(value: Value) -> str:
@@ -78,14 +84,19 @@ def as_markdown(experiment: Experiment, outcome: Outcome, stamp: str) -> str:
     """The table as a page, with its notes and texts."""
     parts = [f"# {experiment.name}: {experiment.where}", f"{experiment.what}.", stamp]
     if outcome.values:
-        head, *body = lines_of(experiment, outcome)
-        rows = [head, ["---"] * len(head), *body]
-        parts.append("\n".join("| " + " | ".join(row) + " |" for row in rows))
+        parts.append(markdown_table(experiment, outcome))
     parts += [f"![{name}]({name}.png)" for name in outcome.pictures]
     parts += [f"- {note}" for note in (*experiment.notes, *outcome.notes)]
     for title, text in outcome.texts.items():
         parts.append(f"## {title}\n\n```\n{text}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(experiment: Experiment, outcome: Outcome) -> str:
+    """The table alone."""
+    head, *body = lines_of(experiment, outcome)
+    rows = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def as_data(experiment: Experiment, outcome: Outcome, scale: str, stamp: str) -> dict[str, object]:

@@ -1,8 +1,9 @@
 """Where experiments are done: a folder of runs and figures, in which nothing is done twice."""
 
 import json
+import shutil
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -16,7 +17,7 @@ from didlm.pretrained import Model, load
 from didlm.reproduce.pairs import as_pairs, read_questions
 from didlm.reproduce.scale import LENGTHS, Scale
 from didlm.reproduce.sources import Sources, as_lines
-from didlm.train.loop import snapshot_folder, train
+from didlm.train.loop import Interrupted, snapshot_folder, train
 from didlm.train.settings import Settings, recipe
 
 QUARTERS = 4  # of a run, after which its model is kept
@@ -28,6 +29,11 @@ def all_runs() -> dict[str, dict[str, Any]]:
     """Every training run of the paper."""
     text = (resources.files("didlm.reproduce") / "runs.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
+
+
+def judge_of(run: str) -> str:
+    """The run that judges the samples of another at small scales."""
+    return f"{all_runs()[run]['data']}-judge"
 
 
 @dataclass
@@ -85,8 +91,8 @@ class Workshop:
         values |= {"seed": 0} | dict(self.changes)
         if "start" in spec:
             values |= {name: max(values[name], length) for name, length in lengths.items()}
-            values |= {"init": str(self.model_folder(spec["start"]))}
             data, count = self._questions(spec["data"])
+            values |= {"init": str(self.model_folder(spec["start"]))}
             epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
             values |= {"data": data, "steps": max(1, -(-epochs * count // values["batch"]))}
         else:
@@ -120,13 +126,30 @@ class Workshop:
         """Where a run is, trained if need be; what was begun is gone on with."""
         folder = self.folder / "runs" / run
         self.once(f"trained-{run}", lambda: self._train(run, folder))
+        if not self.scale.comparable:  # nobody goes on with it, and checkpoints are large
+            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return folder
 
     def _train(self, run: str, folder: Path) -> dict[str, Any]:
         settings = self.settings(run)
         self.say(f"training {run}")
-        train(settings, folder, resume=True)
+        try:
+            with self.sources.advising(all_runs()[run]["data"]):
+                train(settings, folder, resume=True)
+        except Interrupted:
+            raise Interrupted(
+                f"stopped while training {run}, as asked; the same command goes on from there"
+            ) from None
         return asdict(settings)
+
+    def trained(self, runs: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """The settings of those runs that were trained here."""
+        files = {run: self.folder / "figures" / f"trained-{run}.json" for run in runs}
+        return {
+            run: json.loads(file.read_text(encoding="utf-8"))
+            for run, file in files.items()
+            if file.is_file() and run not in self.models
+        }
 
     def model_folder(self, run: str, part: int = QUARTERS) -> Path:
         """The model of a run after so many quarters, or the one that takes its place."""
@@ -155,9 +178,17 @@ class Workshop:
         """
         name = self.judge_name or self.scale.judge
         if not name:
-            name = str(self.model_folder(f"{all_runs()[run]['data']}-judge"))
+            name = str(self.model_folder(judge_of(run)))
+        elif run not in self.models and not self.trained([run]):
+            self._find_judge(name, None)  # to know now that it is there, not after days of training
         tokenizer = Tokenizer.load(self.model_folder(run))
         key = name, tokenizer.fingerprint()
         if key not in self._judges:
-            self._judges[key] = find_judge(name, tokenizer, self.device)
+            self._judges[key] = self._find_judge(name, tokenizer)
         return self._judges[key]
+
+    def _find_judge(self, name: str, tokenizer: Tokenizer | None) -> Judge:
+        try:
+            return find_judge(name, tokenizer, self.device)
+        except ValueError as problem:
+            raise ValueError(f"{problem}; name another with --judge") from None

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path, PurePath
+from typing import Any
 
 import torch
 from torch import nn
@@ -63,6 +64,14 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
             "fingerprint": prepared.fingerprint,
             "tokenizer_lossless": prepared.lossless,
         },
+        **surroundings(),
+    }
+    write_text(folder / "run.json", json.dumps(run, indent=2) + "\n")
+
+
+def surroundings() -> dict[str, dict[str, Any]]:
+    """With what, and on what, something is done."""
+    return {
         "versions": {
             "didlm": didlm.__version__,
             "commit": _commit(),
@@ -75,7 +84,6 @@ def record_run(folder: Path, settings: Settings, network: nn.Module, prepared: P
             "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         },
     }
-    write_text(folder / "run.json", json.dumps(run, indent=2) + "\n")
 
 
 def record_resumption(folder: Path, settings: Settings, step: int, processes: int) -> None:
