@@ -315,7 +315,7 @@ def test_its_own_description_holds_for_longer(service) -> None:
 def under_load(monkeypatch, clients: int, seconds: float) -> None:
     """Many clients at once, of which those that are turned away ask again."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from load import load
+    from load import load, over_http
 
     requests = [
         ("/v1/completions", {"prompt": "Once", "steps": 8}),
@@ -325,10 +325,11 @@ def under_load(monkeypatch, clients: int, seconds: float) -> None:
         ("/v1/score", {"text": "Once upon a time", "draws": 8}),
     ]
     with serving(tiny_model(), limits=Limits(batch=8, waiting=16)) as service:
+        connect = over_http(service.port, lambda number: requests[number % 5])
         # What is made once and kept, of all threads that there will be, is there after a while.
-        load(service.port, clients, seconds / 3, lambda number: requests[number % 5])
+        load(connect, clients, seconds / 3)
         before = resident_mib()
-        seen = load(service.port, clients, seconds, lambda number: requests[number % 5])
+        seen = load(connect, clients, seconds)
         assert seen.failed == []
         assert len(seen.latencies) > clients / 2
         assert resident_mib() - before < 50

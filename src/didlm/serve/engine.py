@@ -21,9 +21,9 @@ from didlm.generate.scorer import scorer_of
 from didlm.generate.template import Start
 from didlm.generate.writing import Task, begun, sample_of
 from didlm.pretrained import Model
+from didlm.serve.faults import internal
 from didlm.serve.limits import Limits
 from didlm.serve.metrics import Metrics
-from didlm.serve.refusals import internal
 
 
 class Full(Exception):

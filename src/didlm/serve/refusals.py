@@ -1,8 +1,6 @@
 """Errors as clients get them: a status, and a sentence in OpenAI's form."""
 
-import logging
 import re
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +8,6 @@ from starlette.responses import JSONResponse
 
 from didlm.serve.wire import Problem, Refusal
 
-log = logging.getLogger("didlm.serve")
 LONGEST = 400  # characters of a sentence: some of them quote what was sent
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -32,16 +29,6 @@ def problem(status: int, message: str, param: str | None = None) -> Refusal:
     """What it says."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return Refusal(error=Problem(message=shown(message), type=kind, param=param, code=str(status)))
-
-
-def internal(error: Exception) -> str:
-    """What is said of an error that is nobody's fault but ours; the log has where it was.
-
-    Its own words are left out, for they may quote what was sent.
-    """
-    place = "".join(traceback.format_tb(error.__traceback__))
-    log.error("%s\n%s", type(error).__name__, place)
-    return f"the service could not go on ({type(error).__name__})"
 
 
 def shown(message: str) -> str:
