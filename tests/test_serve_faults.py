@@ -1,5 +1,6 @@
 """What goes wrong around a service: it says so, never breaks, and answers the next request."""
 
+import contextlib
 import gc
 import http.client
 import json
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 
 from didlm.serve.command import serve_for_user
+from didlm.serve.connections import Punctual
 from didlm.serve.limits import Limits
 from serving import Service, serving, tiny_model
 
@@ -126,6 +128,65 @@ class TestBodies:
         head = b"POST /v1/infill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", service.port)) as connection:
             connection.sendall(head)
+
+
+class TestHeadsThatAreSlow:
+    """Their bytes come one by one, each in time."""
+
+    @pytest.fixture(autouse=True)
+    @staticmethod
+    def hurry(monkeypatch) -> None:
+        monkeypatch.setattr(Punctual, "head_seconds", 0.5)
+
+    @staticmethod
+    def drip(connection: socket.socket, head: bytes) -> tuple[bytes, float]:
+        """What comes back, and after how many seconds."""
+        began, answer = time.monotonic(), b""
+        connection.settimeout(0.05)
+        for byte in head * 1000:
+            with contextlib.suppress(OSError):
+                connection.sendall(bytes([byte]))
+            try:
+                part = connection.recv(65536)
+            except TimeoutError:
+                continue
+            if not part:
+                break
+            answer += part
+        return answer, time.monotonic() - began
+
+    def test_are_not_waited_for(self, service) -> None:
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            answer, seconds = self.drip(connection, b"GET / HTTP/1.1\r\nX: " + b"x" * 1000)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"head did not come whole within 0.5 seconds" in answer
+        assert 0.4 < seconds < 10
+
+    def test_are_not_waited_for_after_an_answer_either(self, service) -> None:
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in connection.recv(65536)
+            time.sleep(0.7)  # the next may be long in coming, but not slow
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in connection.recv(65536)
+            answer, _ = self.drip(connection, b"GET / HTTP/1.1\r\nX: " + b"x" * 1000)
+        assert b"HTTP/1.1 408 " in answer
+
+    def test_who_says_nothing_is_not_answered(self, service) -> None:
+        assert raw(service, b"") == b""
+
+    def test_what_comes_after_a_refusal_is_not_read_without_end(self, service) -> None:
+        head = b"POST /v1/infill HTTP/1.1\r\nHost: evil\r\nContent-Length: 999\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(head)
+            assert b" 421 " in connection.recv(65536)
+            answer, seconds = self.drip(connection, b"x" * 900)
+        assert answer == b""
+        assert seconds < 10
+
+    def test_an_answer_may_take_its_time(self, service) -> None:
+        status, _ = service.call("/v1/infill", {**SLOW, "n": 8})
+        assert status == 200
 
 
 class TestClientsThatVanish:
@@ -278,6 +339,7 @@ class TestTheCommand:
                 serve_for_user("stories", "127.0.0.1", port, "cpu", "fp32", Limits())
 
     def test_libraries_that_are_missing(self, monkeypatch) -> None:
+        monkeypatch.delitem(sys.modules, "didlm.serve.connections", raising=False)
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         with pytest.raises(ValueError, match=r"pip install 'didlm\[serve\]'"):
             serve_for_user("stories", "127.0.0.1", 0, "cpu", "fp32", Limits())
