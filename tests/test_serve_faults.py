@@ -84,6 +84,20 @@ class TestBodies:
         assert status == 400
         assert answer["error"]["message"]
 
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            (b'{"template": "\xff\xfe[...]"}', "the body is not UTF-8"),
+            (b"[" * 100_000, "nested too deeply"),
+            (b'{"seed": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
+            (b'{"template": "\x01"}', "the body is not JSON: Invalid control character"),
+        ],
+    )
+    def test_that_cannot_be_read(self, service, body, words) -> None:
+        status, answer = service.call("/v1/infill", body)
+        assert status == 400
+        assert words in answer["error"]["message"]
+
     def test_of_another_kind(self, service) -> None:
         body, kind = b'{"template": "[...]"}', {"content-type": "text/plain"}
         status, answer = service.call("/v1/infill", body, kind)
@@ -239,6 +253,36 @@ class TestWhenThereIsTooMuch:
             assert "longer than 0.3 seconds" in events[-1][1]["error"]["message"]
             assert service.value("didlm_dropped_total", why="late") == 2
             assert service.call("/healthz")[0] == 200
+
+
+def test_no_more_texts_than_may_wait_are_taken() -> None:
+    """Or they would be turned away for ever."""
+    with serving(tiny_model(), limits=Limits(batch=8, waiting=2)) as service:
+        status, answer = service.call("/v1/infill", {**QUICK, "n": 3})
+        assert status == 400
+        assert "one request may ask for 2 texts: got 3" in answer["error"]["message"]
+        assert service.call("/v1/infill", {**QUICK, "n": 2})[0] == 200
+
+
+def test_what_is_not_finished_at_the_end_is_told_so(monkeypatch, caplog) -> None:
+    monkeypatch.setattr("didlm.serve.connections.DRAIN", 0.3)
+    long = {**SLOW, "n": 16}
+    limits = Limits(batch=16, waiting=99)
+    with serving(tiny_model(300.0), limits=limits) as service, ThreadPoolExecutor(3) as pool:
+        answers = [
+            pool.submit(service.call, "/v1/infill", long),
+            pool.submit(service.call, "/v1/infill", {**long, "stream": True}),
+            pool.submit(service.call, "/v1/completions", {"steps": 1024, "n": 16, "stream": True}),
+        ]
+        wait_until(lambda: service.value("didlm_waiting_texts") == 32)
+        service.server.should_exit = True
+        (status, whole), *streams = [answer.result() for answer in answers]
+    assert status == 503
+    assert whole["error"]["message"] == "the service is shutting down"
+    for status, text in streams:
+        assert status == 200
+        assert text.decode().split("event: error")[1].count("the service is shutting down") == 1
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
 
 
 def test_a_pass_that_goes_wrong_does_not_end_the_service(monkeypatch) -> None:

@@ -1,6 +1,8 @@
 """Connections: how many there may be, and how long they are waited for."""
 
 import asyncio
+import socket
+from collections.abc import Callable
 
 import h11
 import uvicorn
@@ -10,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from didlm.serve.refusals import refusal
 
 DRAIN = 30  # seconds that requests have to finish after SIGTERM
+FAREWELL = 5  # seconds in which those that have not are told so
 CONNECTIONS = 1024  # at once; who comes then is told that the service is busy
 HEAD = 10.0  # seconds in which the head of a request must come
 NEXT = 30  # seconds for which a connection is kept after an answer
@@ -17,19 +20,38 @@ NEXT = 30  # seconds for which a connection is kept after an answer
 
 def server_of(app: FastAPI) -> uvicorn.Server:
     """What listens for an application."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=Punctual,
-            ws="none",
-            log_config=None,
-            access_log=False,  # it would write down what clients send
-            server_header=False,
-            limit_concurrency=CONNECTIONS,
-            timeout_keep_alive=NEXT,
-            timeout_graceful_shutdown=DRAIN,
-        )
+    config = uvicorn.Config(
+        app,
+        http=Punctual,
+        ws="none",
+        log_config=None,
+        access_log=False,  # it would write down what clients send
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=NEXT,
+        timeout_graceful_shutdown=DRAIN + FAREWELL,
     )
+    return Draining(config, app.state.engine.end)
+
+
+class Draining(uvicorn.Server):
+    """All connections; of itself uvicorn would break off, without a word, what takes too long."""
+
+    def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
+        """Take what is listened for.
+
+        Args:
+            config: of the server.
+            end: has all requests answered at once, one way or another.
+        """
+        super().__init__(config)
+        self._end = end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take nothing new, and let what has begun finish, if it does in time."""
+        ending = asyncio.get_running_loop().call_later(DRAIN, self._end)
+        await super().shutdown(sockets)
+        ending.cancel()
 
 
 class Punctual(H11Protocol):

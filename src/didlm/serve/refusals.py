@@ -39,7 +39,8 @@ def shown(message: str) -> str:
 
 def sentence(errors: Sequence[Any]) -> tuple[str, str | None]:
     """What is wrong with a request by its description, and with which part of it."""
-    first = errors[0]
+    # Of several kinds that were expected, one that comes close says more than the others.
+    first = next((error for error in errors if not error["type"].endswith("_type")), errors[0])
     if first["type"] == "json_invalid":
         return f"the body is not JSON: {first['ctx']['error']}", None
     place = [str(part) for part in first["loc"] if part != "body"]
@@ -52,6 +53,15 @@ def sentence(errors: Sequence[Any]) -> tuple[str, str | None]:
         return (f"'{name}' is missing" if name else "the request has no body"), name or None
     said = first["msg"][:1].lower() + first["msg"][1:]
     return (f"'{name}': {said}" if name else f"the body is wrong: {said}"), name or None
+
+
+def unreadable(error: BaseException | None) -> str:
+    """Why a body could not be read as JSON, where its parser has not said where."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the body is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "the body is not a request: it is nested too deeply"
+    return "the body cannot be read as JSON"
 
 
 def _headers(status: int) -> dict[str, str]:
