@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvicorn
-
 from didlm.data.tokenizer import Tokenizer
 from didlm.pretrained import Model
 from didlm.serve.app import create_app
+from didlm.serve.connections import server_of
 from test_generation import STORY, small_model
 
 
@@ -31,9 +30,7 @@ class Service:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.server = uvicorn.Server(
-            uvicorn.Config(self.app, log_config=None, timeout_graceful_shutdown=20)
-        )
+        self.server = server_of(self.app)
 
     def value(self, name: str, **labels: str) -> float:
         return self.app.state.metrics.value(name, **labels)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import pad
 
 from didlm.generate import uniforms
 from didlm.generate.corrector import corrected
@@ -27,7 +28,7 @@ from didlm.generate.samplers import (
 from didlm.generate.scorer import Answer
 from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, Start
-from didlm.generate.tokens import TokenControls, draw_tokens
+from didlm.generate.tokens import BLOCK, TokenControls, draw_tokens
 from didlm.laboratory import ExactDiffusion
 from didlm.laboratory.scorer import ExactScorer, OneSymbolScorer
 from didlm.packed import pack
@@ -308,7 +309,7 @@ class TestTokens:
 
     @given(st.integers(1, 400), st.integers(0, 10_000))
     @settings(max_examples=60, deadline=None)
-    def test_the_draw_inverts_the_distribution_function(self, size, seed) -> None:
+    def test_the_draws_invert_the_distribution_functions(self, size, seed) -> None:
         generator = torch.Generator().manual_seed(seed)
         logits = 3 * torch.randn(20, size, generator=generator)
         forbidden = torch.rand(size, generator=generator) < 0.5
@@ -318,11 +319,38 @@ class TestTokens:
         logits.masked_fill_(forbidden, -torch.inf)
         drawn = draw_tokens(logits, uniform, TokenControls())
         assert not forbidden[drawn].any()
-        exact = logits.double().softmax(-1).cumsum(-1)
-        above = exact.gather(1, drawn[:, None]).squeeze(1)
-        below = torch.where(drawn > 0, exact.gather(1, (drawn - 1).clamp(0)[:, None]).squeeze(1), 0)
-        assert (uniform < above + 1e-6).all()
-        assert (uniform > below - 1e-6).all()
+        blocks = pad(logits.double().softmax(-1), (0, -size % BLOCK)).unflatten(-1, (-1, BLOCK))
+        block, place = drawn // BLOCK, drawn % BLOCK
+        inside = blocks[torch.arange(20), block]
+        for weights, found, wanted in (
+            (blocks.sum(-1), block, uniforms.once_more(uniform)),
+            (inside / inside.sum(-1, keepdim=True), place, uniform),
+        ):
+            above = weights.cumsum(-1).gather(1, found[:, None]).squeeze(1)
+            below = above - weights.gather(1, found[:, None]).squeeze(1)
+            assert (wanted < above + 1e-5).all()
+            assert (wanted > below - 1e-5).all()
+
+    def test_draws_of_many_blocks_follow_the_distribution(self) -> None:
+        """Block and place must be independent, so the counts are looked at token by token."""
+        probabilities = torch.randn(300, generator=torch.Generator().manual_seed(3)).softmax(-1)
+        count = 100_000
+        found, expected = count * self.draw(probabilities, count), count * probabilities
+        excess = ((found - expected) ** 2 / expected).sum()
+        assert excess < 299 + 4.5 * np.sqrt(2 * 299)
+
+    def test_rounding_seldom_changes_a_draw(self) -> None:
+        generator = torch.Generator().manual_seed(4)
+        logits = 2 * torch.randn(8192, generator=generator)
+        nearly = logits + 1e-5 * torch.randn(8192, generator=generator)
+        uniform = torch.rand(20_000, generator=generator, dtype=torch.float64)
+        draws = [
+            torch.cat(
+                [draw_tokens(x.repeat(1000, 1), u, TokenControls()) for u in uniform.split(1000)]
+            )
+            for x in (logits, nearly)
+        ]
+        assert (draws[0] != draws[1]).sum() <= 10  # by one draw and not two it would be hundreds
 
     def test_the_far_tail_can_be_drawn(self) -> None:
         # Float32 uniforms would never reach a token of probability 1e-12.

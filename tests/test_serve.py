@@ -248,6 +248,8 @@ class TestWhatIsRefused:
             ("completions", {"prompt": []}, "tokens are not taken"),
             ("completions", {"prompt": "a", "n": 0}, "'n': input should be greater"),
             ("completions", {"prompt": "a", "n": 17}, "one request may ask for 16 texts: got 17"),
+            ("completions", {"stop": ["a"] * 5}, "'stop': list should have at most 4 items"),
+            ("completions", {"stop": 5}, "'stop': input should be a valid string"),
             ("completions", {"promt": "a"}, "there is no field 'promt'"),
             ("completions", {"top_p": 0}, "'top_p': input should be greater than 0"),
             ("completions", {"temperature": "1"}, "'temperature': input should be a valid number"),

@@ -1,5 +1,6 @@
 """What goes wrong around a service: it says so, never breaks, and answers the next request."""
 
+import contextlib
 import gc
 import http.client
 import json
@@ -21,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 
 from didlm.serve.command import serve_for_user
+from didlm.serve.connections import Punctual
 from didlm.serve.limits import Limits
 from serving import Service, serving, tiny_model
 
@@ -82,6 +84,20 @@ class TestBodies:
         assert status == 400
         assert answer["error"]["message"]
 
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            (b'{"template": "\xff\xfe[...]"}', "the body is not UTF-8"),
+            (b"[" * 100_000, "nested too deeply"),
+            (b'{"seed": ' + b"9" * 5000 + b"}", "cannot be read as JSON"),
+            (b'{"template": "\x01"}', "the body is not JSON: Invalid control character"),
+        ],
+    )
+    def test_that_cannot_be_read(self, service, body, words) -> None:
+        status, answer = service.call("/v1/infill", body)
+        assert status == 400
+        assert words in answer["error"]["message"]
+
     def test_of_another_kind(self, service) -> None:
         body, kind = b'{"template": "[...]"}', {"content-type": "text/plain"}
         status, answer = service.call("/v1/infill", body, kind)
@@ -126,6 +142,65 @@ class TestBodies:
         head = b"POST /v1/infill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90\r\n\r\n{"
         with socket.create_connection(("127.0.0.1", service.port)) as connection:
             connection.sendall(head)
+
+
+class TestHeadsThatAreSlow:
+    """Their bytes come one by one, each in time."""
+
+    @pytest.fixture(autouse=True)
+    @staticmethod
+    def hurry(monkeypatch) -> None:
+        monkeypatch.setattr(Punctual, "head_seconds", 0.5)
+
+    @staticmethod
+    def drip(connection: socket.socket, head: bytes) -> tuple[bytes, float]:
+        """What comes back, and after how many seconds."""
+        began, answer = time.monotonic(), b""
+        connection.settimeout(0.05)
+        for byte in head * 1000:
+            with contextlib.suppress(OSError):
+                connection.sendall(bytes([byte]))
+            try:
+                part = connection.recv(65536)
+            except TimeoutError:
+                continue
+            if not part:
+                break
+            answer += part
+        return answer, time.monotonic() - began
+
+    def test_are_not_waited_for(self, service) -> None:
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            answer, seconds = self.drip(connection, b"GET / HTTP/1.1\r\nX: " + b"x" * 1000)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"head did not come whole within 0.5 seconds" in answer
+        assert 0.4 < seconds < 10
+
+    def test_are_not_waited_for_after_an_answer_either(self, service) -> None:
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in connection.recv(65536)
+            time.sleep(0.7)  # the next may be long in coming, but not slow
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 200 " in connection.recv(65536)
+            answer, _ = self.drip(connection, b"GET / HTTP/1.1\r\nX: " + b"x" * 1000)
+        assert b"HTTP/1.1 408 " in answer
+
+    def test_who_says_nothing_is_not_answered(self, service) -> None:
+        assert raw(service, b"") == b""
+
+    def test_what_comes_after_a_refusal_is_not_read_without_end(self, service) -> None:
+        head = b"POST /v1/infill HTTP/1.1\r\nHost: evil\r\nContent-Length: 999\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", service.port)) as connection:
+            connection.sendall(head)
+            assert b" 421 " in connection.recv(65536)
+            answer, seconds = self.drip(connection, b"x" * 900)
+        assert answer == b""
+        assert seconds < 10
+
+    def test_an_answer_may_take_its_time(self, service) -> None:
+        status, _ = service.call("/v1/infill", {**SLOW, "n": 8})
+        assert status == 200
 
 
 class TestClientsThatVanish:
@@ -178,6 +253,36 @@ class TestWhenThereIsTooMuch:
             assert "longer than 0.3 seconds" in events[-1][1]["error"]["message"]
             assert service.value("didlm_dropped_total", why="late") == 2
             assert service.call("/healthz")[0] == 200
+
+
+def test_no_more_texts_than_may_wait_are_taken() -> None:
+    """Or they would be turned away for ever."""
+    with serving(tiny_model(), limits=Limits(batch=8, waiting=2)) as service:
+        status, answer = service.call("/v1/infill", {**QUICK, "n": 3})
+        assert status == 400
+        assert "one request may ask for 2 texts: got 3" in answer["error"]["message"]
+        assert service.call("/v1/infill", {**QUICK, "n": 2})[0] == 200
+
+
+def test_what_is_not_finished_at_the_end_is_told_so(monkeypatch, caplog) -> None:
+    monkeypatch.setattr("didlm.serve.connections.DRAIN", 0.3)
+    long = {**SLOW, "n": 16}
+    limits = Limits(batch=16, waiting=99)
+    with serving(tiny_model(300.0), limits=limits) as service, ThreadPoolExecutor(3) as pool:
+        answers = [
+            pool.submit(service.call, "/v1/infill", long),
+            pool.submit(service.call, "/v1/infill", {**long, "stream": True}),
+            pool.submit(service.call, "/v1/completions", {"steps": 1024, "n": 16, "stream": True}),
+        ]
+        wait_until(lambda: service.value("didlm_waiting_texts") == 32)
+        service.server.should_exit = True
+        (status, whole), *streams = [answer.result() for answer in answers]
+    assert status == 503
+    assert whole["error"]["message"] == "the service is shutting down"
+    for status, text in streams:
+        assert status == 200
+        assert text.decode().split("event: error")[1].count("the service is shutting down") == 1
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []
 
 
 def test_a_pass_that_goes_wrong_does_not_end_the_service(monkeypatch) -> None:
@@ -278,6 +383,7 @@ class TestTheCommand:
                 serve_for_user("stories", "127.0.0.1", port, "cpu", "fp32", Limits())
 
     def test_libraries_that_are_missing(self, monkeypatch) -> None:
+        monkeypatch.delitem(sys.modules, "didlm.serve.connections", raising=False)
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         with pytest.raises(ValueError, match=r"pip install 'didlm\[serve\]'"):
             serve_for_user("stories", "127.0.0.1", 0, "cpu", "fp32", Limits())
@@ -315,7 +421,7 @@ def test_its_own_description_holds_for_longer(service) -> None:
 def under_load(monkeypatch, clients: int, seconds: float) -> None:
     """Many clients at once, of which those that are turned away ask again."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from load import load
+    from load import load, over_http
 
     requests = [
         ("/v1/completions", {"prompt": "Once", "steps": 8}),
@@ -325,10 +431,11 @@ def under_load(monkeypatch, clients: int, seconds: float) -> None:
         ("/v1/score", {"text": "Once upon a time", "draws": 8}),
     ]
     with serving(tiny_model(), limits=Limits(batch=8, waiting=16)) as service:
+        connect = over_http(service.port, lambda number: requests[number % 5])
         # What is made once and kept, of all threads that there will be, is there after a while.
-        load(service.port, clients, seconds / 3, lambda number: requests[number % 5])
+        load(connect, clients, seconds / 3)
         before = resident_mib()
-        seen = load(service.port, clients, seconds, lambda number: requests[number % 5])
+        seen = load(connect, clients, seconds)
         assert seen.failed == []
         assert len(seen.latencies) > clients / 2
         assert resident_mib() - before < 50

@@ -126,6 +126,7 @@ def test_it_is_seen_to_grow(page) -> None:
     )
     assert len(lengths) > 2
     assert 0 < lit < max(lengths)  # new tokens glow for a while
+    expect(page.locator("#text .lit")).to_have_count(0)  # and what came last does too
 
 
 def test_blanks_are_filled_and_time_goes_back(page, service) -> None:

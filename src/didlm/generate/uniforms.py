@@ -39,7 +39,15 @@ def uniforms(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tens
 
 def uniforms_plain(keys: Tensor, passes: Tensor, purpose: int, places: Tensor) -> Tensor:
     """The same, on any device."""
-    bits = _hash(_hash(keys, passes), places * 4 + purpose)
+    return _from_zero_to_one(_hash(_hash(keys, passes), places * 4 + purpose))
+
+
+def once_more(draws: Tensor) -> Tensor:
+    """Another draw for each, a hash of the first: as good as independent of it."""
+    return _from_zero_to_one(_mix_tensor(draws.view(torch.int64) + _signed(_STEP)))
+
+
+def _from_zero_to_one(bits: Tensor) -> Tensor:
     return _shifted(bits, 11).double() * 2.0**-53
 
 

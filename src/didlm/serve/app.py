@@ -18,7 +18,7 @@ from didlm.serve.gate import Gate
 from didlm.serve.limits import Limits
 from didlm.serve.metrics import Metrics
 from didlm.serve.page import page_files
-from didlm.serve.refusals import Refused, refusal, sentence
+from didlm.serve.refusals import Refused, refusal, sentence, unreadable
 from didlm.serve.service import Service
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -128,7 +128,13 @@ def _add_errors(app: FastAPI) -> None:
         return refusal(400, str(error))
 
     async def other(http: Request, error: HTTPException) -> JSONResponse:
-        response = refusal(error.status_code, str(error.detail))
+        said = {
+            400: unreadable(error.__cause__),  # all that is not found out by us
+            404: "there is nothing at this address",
+            405: "this address is not to be asked in this way",
+        }
+        message = said.get(error.status_code, str(error.detail))
+        response = refusal(error.status_code, message)
         response.headers.update(error.headers or {})
         return response
 

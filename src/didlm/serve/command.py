@@ -11,8 +11,6 @@ from pathlib import Path
 from didlm.pretrained import load
 from didlm.serve.limits import Limits
 
-DRAIN = 30  # seconds that requests have to finish after SIGTERM
-CONNECTIONS = 1024  # at once; who comes then is told that the service is busy
 INSTALL = "pip install 'didlm[serve]'"
 TOKEN = "DIDLM_TOKEN"  # in the environment: a command line can be read by others
 
@@ -34,9 +32,8 @@ def serve_for_user(
         ValueError: if FastAPI is missing, a token is needed, or the address cannot be had.
     """
     try:
-        import uvicorn
-
         from didlm.serve.app import create_app
+        from didlm.serve.connections import server_of
     except ImportError as error:
         raise ValueError(f"the service takes libraries ({error.name}): {INSTALL}") from None
     token, loopback = os.environ.get(TOKEN) or None, _is_loopback(host)
@@ -50,17 +47,7 @@ def serve_for_user(
     # Before the model is loaded: an address that is taken is found out at once.
     with _listen(host, port) as listening:
         app = create_app(load(model, device, dtype), Path(model).name, limits, token, loopback)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,  # it would write down what clients send
-                server_header=False,
-                limit_concurrency=CONNECTIONS,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=DRAIN,
-            )
-        )
+        server = server_of(app)
         for number in (signal.SIGINT, signal.SIGTERM):
             # Uvicorn drains and then raises the signal once more, for whoever was there before it.
             signal.signal(number, lambda *_: None)

@@ -21,9 +21,9 @@ from didlm.generate.scorer import scorer_of
 from didlm.generate.template import Start
 from didlm.generate.writing import Task, begun, sample_of
 from didlm.pretrained import Model
+from didlm.serve.faults import internal
 from didlm.serve.limits import Limits
 from didlm.serve.metrics import Metrics
-from didlm.serve.refusals import internal
 
 
 class Full(Exception):
@@ -45,6 +45,7 @@ class Failed:
     reason: str  # a sentence
 
 
+_ENDING = Failed(503, "the service is shutting down")
 Event = News | Done | Failed  # the number of news is that of the sample
 Listener = Callable[[Event], None]
 
@@ -94,11 +95,15 @@ class Engine:
         """Begin to take requests."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End after the pass that goes on; whoever still waits is told so."""
+    def end(self) -> None:
+        """Stop after the pass that goes on; whoever still waits is told so."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
+
+    def stop(self) -> None:
+        """The same, and wait for it."""
+        self.end()
         self._thread.join()
 
     @property
@@ -123,6 +128,10 @@ class Engine:
             Full: if too many are there.
         """
         with self._changed:
+            if self._stopping:
+                for each in requests:
+                    each.tell(_ENDING)
+                return
             texts = sum(each.texts for each in requests)
             if sum(each.texts for each in self._waiting) + texts > self.limits.waiting:
                 raise Full
@@ -158,7 +167,7 @@ class Engine:
                     self._fail(error)
         everybody = {id(owner): owner for owner, _ in self._owners.values()}
         for request in (*everybody.values(), *self._waiting):
-            request.tell(Failed(503, "the service is shutting down"))
+            request.tell(_ENDING)
 
     def _admitted(self) -> list[Request]:
         """Those whose turn it is, of the first in line as many as find places."""

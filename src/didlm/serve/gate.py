@@ -11,9 +11,10 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from didlm.serve.faults import internal
 from didlm.serve.limits import Limits
 from didlm.serve.metrics import Metrics
-from didlm.serve.refusals import internal, refusal
+from didlm.serve.refusals import refusal
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -25,6 +25,9 @@ class Ear:
     async def events(self, patience: float | None = None) -> AsyncIterator[Event | None]:
         """All events to the last, and None whenever there is none for `patience` seconds."""
         while True:
+            # Events that are there already are not waited for: without this nobody else had a
+            # turn while many are sent, nor was it noticed that their client has left.
+            await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(patience):
                     event = await self._events.get()

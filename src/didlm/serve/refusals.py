@@ -1,8 +1,6 @@
 """Errors as clients get them: a status, and a sentence in OpenAI's form."""
 
-import logging
 import re
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +8,6 @@ from starlette.responses import JSONResponse
 
 from didlm.serve.wire import Problem, Refusal
 
-log = logging.getLogger("didlm.serve")
 LONGEST = 400  # characters of a sentence: some of them quote what was sent
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -34,16 +31,6 @@ def problem(status: int, message: str, param: str | None = None) -> Refusal:
     return Refusal(error=Problem(message=shown(message), type=kind, param=param, code=str(status)))
 
 
-def internal(error: Exception) -> str:
-    """What is said of an error that is nobody's fault but ours; the log has where it was.
-
-    Its own words are left out, for they may quote what was sent.
-    """
-    place = "".join(traceback.format_tb(error.__traceback__))
-    log.error("%s\n%s", type(error).__name__, place)
-    return f"the service could not go on ({type(error).__name__})"
-
-
 def shown(message: str) -> str:
     """A sentence that can be sent: not too long, and nothing in it that cannot be encoded."""
     message = message.encode(errors="replace").decode()
@@ -52,7 +39,8 @@ def shown(message: str) -> str:
 
 def sentence(errors: Sequence[Any]) -> tuple[str, str | None]:
     """What is wrong with a request by its description, and with which part of it."""
-    first = errors[0]
+    # Of several kinds that were expected, one that comes close says more than the others.
+    first = next((error for error in errors if not error["type"].endswith("_type")), errors[0])
     if first["type"] == "json_invalid":
         return f"the body is not JSON: {first['ctx']['error']}", None
     place = [str(part) for part in first["loc"] if part != "body"]
@@ -65,6 +53,15 @@ def sentence(errors: Sequence[Any]) -> tuple[str, str | None]:
         return (f"'{name}' is missing" if name else "the request has no body"), name or None
     said = first["msg"][:1].lower() + first["msg"][1:]
     return (f"'{name}': {said}" if name else f"the body is wrong: {said}"), name or None
+
+
+def unreadable(error: BaseException | None) -> str:
+    """Why a body could not be read as JSON, where its parser has not said where."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the body is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "the body is not a request: it is nested too deeply"
+    return "the body cannot be read as JSON"
 
 
 def _headers(status: int) -> dict[str, str]:

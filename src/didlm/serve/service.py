@@ -159,8 +159,8 @@ class Service:
 
     def _check_writing(self, asked: wire.Writing, templates: int) -> None:
         texts = asked.n * templates
-        if texts > min(self.limits.texts, self.limits.batch):
-            most = min(self.limits.texts, self.limits.batch)
+        most = min(self.limits.texts, self.limits.batch, self.limits.waiting)
+        if texts > most:
             raise Refused(400, f"one request may ask for {most} texts: got {texts}", "n")
         if asked.steps > self.limits.steps:
             raise Refused(

@@ -90,6 +90,15 @@ function show(step, moving = false) {
   heat.update();
 }
 
+// What came last fades too when all is written and nothing moves.
+function settle() {
+  if (player.running || whole === null || shown < last()) return;
+  for (const { span } of tokens) {
+    span.glow = 0;
+    span.classList.remove("lit");
+  }
+}
+
 function draw() {
   const change = new Array(times.length).fill(0);
   for (const { born } of tokens) change[born]++;
@@ -131,7 +140,7 @@ function play(running, live = player.live) {
   cancelAnimationFrame(player.request);
   Object.assign(player, { running, live });
   $("play").textContent = running ? "Pause" : "Play";
-  if (!running) return;
+  if (!running) return void setTimeout(settle, 900);
   if (!live && shown === last()) show(0);
   [player.from, player.at] = [shown, performance.now()];
   player.request = requestAnimationFrame(advance);
