@@ -107,7 +107,7 @@ def test_learnt_pairs_are_written_after_their_prompts(tmp_path) -> None:
     changes |= {"validate_every": 250}
     model = train(settings(data, **changes), tmp_path / "run")
     for word in ("red", "fox", "owl"):
-        samples = model.generate(prompt=f"{word} |", num_samples=20, steps=32, seed=0)
+        samples = model.generate(prompt=f"{word} |", num_samples=20, steps=64, seed=0)
         texts = [sample.text for sample in samples]
         assert all(set(text.split()) <= {word, "|"} for text in texts), texts
         assert texts.count(f"{word} | {word} {word}") >= 12, texts

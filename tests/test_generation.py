@@ -541,7 +541,7 @@ def test_a_sample_says_how_it_came_to_be(request, kind) -> None:
         assert is_given(sample).sum() == given
         assert max(sample.born) <= sample.steps
         assert 0 < sample.nfe <= sample.steps
-        assert sample.steps >= 8
+        assert kind == "free" or sample.steps >= 8  # where a text waits, times of the grid pass
         assert 0 < sample.network_seconds < sample.seconds
         assert sample.line()["network_seconds"] <= sample.line()["seconds"]
         assert (sample.seed, sample.number) == (10, number)
