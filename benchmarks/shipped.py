@@ -3,8 +3,12 @@ r"""The model that comes with the package: made of a run, and measured for its c
     python benchmarks/shipped.py STORIES --texts data/stories   # what to train on, and to validate
     didlm train --recipe shipped --data data/stories/train --out runs/stories \
         --valid data/stories/valid/tinystories.jsonl
-    python benchmarks/shipped.py STORIES --run runs/stories     # from a run, in 16 bits
+    didlm train --init runs/stories --set mistaken_share=0.5 ... --out runs/mistakes
+    python benchmarks/shipped.py STORIES --run runs/stories --towards runs/mistakes --share 0.4
     python benchmarks/shipped.py STORIES                        # measured again
+
+The second training is described on the card; the model has weights between those of the two runs,
+in 16 bits.
 
 STORIES is a folder with tinystories.{train,valid}, fables.{train,valid} and childrens_books.train
 as .jsonl.xz. Appends a row to benchmarks/results/shipped.csv, and writes its figures into the table
@@ -27,7 +31,7 @@ from didlm.evaluate.grams import copied_share
 from didlm.evaluate.likelihood import Likelihood, evaluate
 from didlm.evaluate.quality import data_lengths, ks_distance
 from didlm.evaluate.samples import write_samples
-from didlm.pretrained import load
+from didlm.pretrained import Model, load
 from didlm.text.documents import read_documents
 from recording import record
 
@@ -37,7 +41,7 @@ TRAINING = ("tinystories.train", "fables.train", "childrens_books.train")
 VALIDATION = ("tinystories.valid", "fables.valid")
 MARK = "<|eot_id|>"  # at the end of some fables
 LONGEST_BOOK = 4000  # bytes: longer ones would be cut
-STEPS, TOP_P = 64, 0.9
+STEPS, TOP_P = 64, 0.8
 REPLICATES = 8  # of a bound
 
 
@@ -72,6 +76,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("stories", type=Path)
     parser.add_argument("--run", type=Path, help="a run to make the model of")
+    parser.add_argument("--towards", type=Path, help="a run that went on from there")
+    parser.add_argument("--share", type=float, default=0.5, help="of the way to its weights")
     parser.add_argument("--texts", type=Path, help="only write the cleaned texts to this folder")
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--device", default="cpu", help="for all but the time of four stories")
@@ -80,11 +86,21 @@ def main() -> None:
         write_texts(options.stories, options.texts)
         return
     if options.run:
-        load(options.run).save_pretrained(HOME, CARD.read_text(encoding="utf-8"), "fp16")
+        model = load(options.run)
+        if options.towards:
+            move(model, load(options.towards), options.share)
+        model.save_pretrained(HOME, CARD.read_text(encoding="utf-8"), "fp16")
     row = measured(options.stories, options.samples, options.device)
     print(row)
     record("shipped", [row], shlex.join(["python", *sys.argv]), ["torch"])
     CARD.write_text(with_figures(CARD.read_text(encoding="utf-8"), row), encoding="utf-8")
+
+
+@torch.no_grad()
+def move(model: Model, other: Model, share: float) -> None:
+    """Move the weights so far towards those of another model."""
+    own, others = list(model.network.parameters()), list(other.network.parameters())
+    torch._foreach_lerp_(own, others, share)
 
 
 def cleaned(stories: Path, name: str) -> list[str]:

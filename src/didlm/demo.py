@@ -22,7 +22,7 @@ from didlm.train.settings import Settings
 
 SHIPPED = "stories"
 STEPS = 64  # of writing
-TOP_P = 0.9  # so small a model writes better if it never takes the least likely tokens
+TOP_P = 0.8  # so small a model writes better if it never takes the least likely tokens
 SECONDS_PER_FRAME = 0.04  # slow enough to be followed
 
 
@@ -52,8 +52,8 @@ def show_demo(console: Console, settings: Settings, folder: Path) -> None:
             console.print(f"{folder / name!s:32} {what}", soft_wrap=True)
     heading(console, "\nTo try next")
     for command in (
-        'generate --prompt "Once upon a time, there was a dragon" --top-p 0.9 --watch',
-        'infill "Tom had a [_] dog. [...] They were best friends again." --top-p 0.9',
+        'generate --prompt "Once upon a time, there was a dragon" --top-p 0.8 --watch',
+        'infill "Tom had a [_] dog. [...] They were best friends again." --top-p 0.8',
         "train --data YOUR_TEXT.txt --out runs/mine",
     ):
         console.print(f"{sys.argv[0]} {command}", soft_wrap=True, markup=False)
