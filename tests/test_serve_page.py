@@ -90,7 +90,7 @@ def shown(page) -> str:
 def test_it_writes_what_python_writes(page, service) -> None:
     write(page, "Once upon a time")
     [sample] = service.model.infill(
-        "Once upon a time[...]", seed=3, steps=8, temperature=0.9, top_p=0.95
+        "Once upon a time[...]", seed=3, steps=8, temperature=1.0, top_p=0.8
     )
     assert shown(page) == sample.text
     expect(page.locator("#numbers")).to_contain_text(f"step {sample.steps} of {sample.steps}")
