@@ -99,8 +99,9 @@ def main() -> None:
 @torch.no_grad()
 def move(model: Model, other: Model, share: float) -> None:
     """Move the weights so far towards those of another model."""
-    own, others = list(model.network.parameters()), list(other.network.parameters())
-    torch._foreach_lerp_(own, others, share)
+    weights = zip(model.network.parameters(), other.network.parameters(), strict=True)
+    for own, others in weights:
+        own.lerp_(others, share)
 
 
 def cleaned(stories: Path, name: str) -> list[str]:
