@@ -8,13 +8,13 @@ runs/real-text/data, 25 MiB, is then all that has to travel):
 On the GPU, in calls of less than ten minutes. A call that has no time for all of it says what is
 left, ends with 1, and the same command goes on:
 
-    python benchmarks/real_text.py train      # twice, 14 minutes in all: 11 runs of 60 s
-    python benchmarks/real_text.py measure    # twice, 11 minutes in all
+    python benchmarks/real_text.py train      # twice, about 15 minutes in all: 11 runs of 60 s
+    python benchmarks/real_text.py measure    # twice, about 11 minutes in all
 
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
 done again, and what is asked for later is added: `measure --temperatures 1.15`, say. Samples come
 in the order of their steps, so that what has no time are the most steps; with `measure --steps 16
-64 256` it is some seven minutes, with `train --seconds 30` eight and a half.
+64 256` it is some seven minutes, with `train --seconds 30` ten. (All of these are estimates.)
 With the records copied to benchmarks/results/real_text, on any machine (seconds):
 
     python benchmarks/real_text.py page       # docs/results.md and docs/results/

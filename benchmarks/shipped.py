@@ -3,12 +3,11 @@ r"""The model that comes with the package: made of a run, and measured for its c
     python benchmarks/shipped.py STORIES --texts data/stories   # what to train on, and to validate
     didlm train --recipe shipped --data data/stories/train --out runs/stories \
         --valid data/stories/valid/tinystories.jsonl
-    didlm train --init runs/stories --set mistaken_share=0.5 ... --out runs/mistakes
-    python benchmarks/shipped.py STORIES --run runs/stories --towards runs/mistakes --share 0.4
+    python benchmarks/shipped.py STORIES --run runs/stories     # from a run, in 16 bits
     python benchmarks/shipped.py STORIES                        # measured again
 
-The second training is described on the card; the model has weights between those of the two runs,
-in 16 bits.
+With `--towards runs/mistakes --share 0.4` the weights lie so far on the way to those of a run that
+went on from there; the card says what that was.
 
 STORIES is a folder with tinystories.{train,valid}, fables.{train,valid} and childrens_books.train
 as .jsonl.xz. Appends a row to benchmarks/results/shipped.csv, and writes its figures into the table
@@ -92,7 +91,8 @@ def main() -> None:
         model.save_pretrained(HOME, CARD.read_text(encoding="utf-8"), "fp16")
     row = measured(options.stories, options.samples, options.device)
     print(row)
-    record("shipped", [row], shlex.join(["python", *sys.argv]), ["torch"])
+    words = ["STORIES" if word == str(options.stories) else word for word in sys.argv]
+    record("shipped", [row], shlex.join(["python", *words]), ["torch"])
     CARD.write_text(with_figures(CARD.read_text(encoding="utf-8"), row), encoding="utf-8")
 
 

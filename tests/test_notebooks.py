@@ -27,7 +27,7 @@ def test_the_notebook_runs(path, tmp_path, monkeypatch) -> None:
 
 
 def test_the_notebooks_are_shown_with_their_outputs() -> None:
-    assert len(NOTEBOOKS) >= 2
+    assert len(NOTEBOOKS) == 3
     for path in NOTEBOOKS:
         code = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
         assert all(cell.execution_count for cell in code), path.name

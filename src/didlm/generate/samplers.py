@@ -15,7 +15,7 @@ from didlm.generate.limits import earliest, first, largest
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
 FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
-PATIENCE = 4  # times of the grid that may pass while a text waits for it
+PATIENCE = 4  # times of the grid that may pass while a text waits for a single token
 END = 1 / 256  # from here a step goes straight to 0: models have hardly seen earlier times
 
 

@@ -203,9 +203,8 @@ class Stages:
             state = self.desk.tidy(replace(state, draft=draft, stale=stale))
         waits = state.idle | ((state.until <= 0) & self._lacks_something(state))
         time = torch.where(waits, state.time, state.until)
-        return replace(
-            state, time=time, place=torch.where(state.idle, state.place, _place(state, time))
-        )
+        place = torch.where(state.idle, state.place, _place(state, time))
+        return replace(state, time=time, place=place)
 
     def _delete_where_time_rises(self, state: State) -> State:
         """Carry texts forward to a later time, where fewer tokens survive (Eq. corrector)."""
@@ -302,7 +301,7 @@ def _latest(state: State) -> Tensor:
 
 
 def _place(state: State, time: Tensor) -> Tensor:
-    """The last place on the grid [S] whose time has come, but none where the grid rises."""
+    """The last place on the grid [S] whose time has come; where the grid rises, tokens go first."""
     rises = state.grid.diff(dim=1, prepend=state.grid[:, :1]) > 0
     place = torch.arange(state.grid.shape[1], device=time.device)
     behind = place <= state.place[:, None]

@@ -92,7 +92,9 @@ class Punctual(H11Protocol):
         if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
             seconds = f"{self.head_seconds:g}"
             answer = refusal(408, f"the request's head did not come whole within {seconds} seconds")
-            start = h11.Response(status_code=408, headers=answer.raw_headers, reason="Timeout")
+            start = h11.Response(
+                status_code=408, headers=answer.raw_headers, reason="Request Timeout"
+            )
             for event in (start, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
