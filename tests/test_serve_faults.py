@@ -169,6 +169,16 @@ class TestHeadsThatAreSlow:
             answer += part
         return answer, time.monotonic() - began
 
+    @staticmethod
+    def answer(connection: socket.socket) -> bytes:
+        """All of it: head and body may come apart."""
+        read = b""
+        while not read.endswith(b"}"):
+            part = connection.recv(65536)
+            assert part, read
+            read += part
+        return read
+
     def test_are_not_waited_for(self, service) -> None:
         with socket.create_connection(("127.0.0.1", service.port)) as connection:
             answer, seconds = self.drip(connection, b"GET / HTTP/1.1\r\nX: " + b"x" * 1000)
@@ -178,11 +188,10 @@ class TestHeadsThatAreSlow:
 
     def test_are_not_waited_for_after_an_answer_either(self, service) -> None:
         with socket.create_connection(("127.0.0.1", service.port)) as connection:
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b" 200 " in connection.recv(65536)
-            time.sleep(0.7)  # the next may be long in coming, but not slow
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b" 200 " in connection.recv(65536)
+            for _ in range(2):
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert b" 200 " in self.answer(connection)
+                time.sleep(0.7)  # the next may be long in coming, but not slow
             answer, _ = self.drip(connection, b"GET / HTTP/1.1\r\nX: " + b"x" * 1000)
         assert b"HTTP/1.1 408 " in answer
 
@@ -193,7 +202,7 @@ class TestHeadsThatAreSlow:
         head = b"POST /v1/infill HTTP/1.1\r\nHost: evil\r\nContent-Length: 999\r\n\r\n"
         with socket.create_connection(("127.0.0.1", service.port)) as connection:
             connection.sendall(head)
-            assert b" 421 " in connection.recv(65536)
+            assert b" 421 " in self.answer(connection)
             answer, seconds = self.drip(connection, b"x" * 900)
         assert answer == b""
         assert seconds < 10
