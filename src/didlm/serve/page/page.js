@@ -2,6 +2,7 @@
 // The page of the service: asks for a text, shows how it grows, and lets one go back in time.
 
 const $ = id => document.getElementById(id);
+const FADE = 900; // milliseconds until the last tokens look like the others
 const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 const HAS_BLANK = /(^|[^\\])\[(_|\.\.\.(\d+(-\d+)?)?)\]/;
 
@@ -140,7 +141,10 @@ function play(running, live = player.live) {
   cancelAnimationFrame(player.request);
   Object.assign(player, { running, live });
   $("play").textContent = running ? "Pause" : "Play";
-  if (!running) return void setTimeout(settle, 900);
+  if (!running) {
+    setTimeout(settle, FADE);
+    return;
+  }
   if (!live && shown === last()) show(0);
   [player.from, player.at] = [shown, performance.now()];
   player.request = requestAnimationFrame(advance);
