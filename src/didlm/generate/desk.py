@@ -7,6 +7,7 @@ which the others grow, whose gaps are closed. Sizes are rounded up to few, and e
 recordings, which are kept for the next batch.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary, ref
@@ -186,7 +187,7 @@ class RoomyDesk:
             self._buffers.draft.blank[size : self._rows] = -1
         if size != self._rows:
             self._rows = size
-            _copy(self.state, self.state.spread(PLACES))
+            self._change(lambda state: state.spread(PLACES))
         return size
 
     def rounded(self, count: int) -> int:
@@ -195,7 +196,7 @@ class RoomyDesk:
 
     def clear(self, gone: Tensor) -> None:
         """Leave an empty text in their places."""
-        _copy(self.state, self.tidy(self.state.emptied(gone)))
+        self._change(lambda state: self.tidy(state.emptied(gone)))
         self.make_room(int(self.end(self.state.draft.x_t)))
 
     def join(self, more: State) -> None:
@@ -217,6 +218,10 @@ class RoomyDesk:
 
     def _part(self, rows: int) -> State:
         return self._buffers.map_rows(lambda x: x[:rows])
+
+    def _change(self, change: Callable[[State], State]) -> None:
+        part = self.state
+        _copy(part, change(part))
 
     def _take_step(self, stage: Stage, rows: int, size: int) -> None:
         part = self._part(rows)
@@ -249,10 +254,15 @@ def _rounded(count: int, least: int, sizes: int) -> int:
 
 
 def _copy(target: State, source: State) -> None:
-    """Write over what differs."""
-    pairs = zip(leaves(target), leaves(source), strict=True)
-    changed = [(one, other) for one, other in pairs if one is not other]
-    torch._foreach_copy_([one for one, _ in changed], [other for _, other in changed])
+    """Write over what differs; those of one kind in one go, in which no order is kept."""
+    kinds = defaultdict[Hashable, tuple[list[Tensor], list[Tensor]]](lambda: ([], []))
+    for one, other in zip(leaves(target), leaves(source), strict=True):
+        if one is not other:
+            ones, others = kinds[one.dtype, other.dtype]
+            ones.append(one)
+            others.append(other)
+    for ones, others in kinds.values():
+        torch._foreach_copy_(ones, others)
 
 
 _desks: WeakKeyDictionary[nn.Module, dict[Hashable, RoomyDesk]] = WeakKeyDictionary()

@@ -201,7 +201,6 @@ def begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> St
         until=none.double(),
         rows=nowhere,
         draws=nowhere.double(),
-        arrival=nowhere.double(),
         drawn=nowhere,
         rows_read=none.new_zeros(()),
         bad=no.new_zeros(()),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from didlm.generate.limits import earliest, first, largest
+from didlm.kernels.here import runs_triton
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
 FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
@@ -65,8 +66,27 @@ def tau_leaping(moment: Moment) -> tuple[Tensor, Tensor]:
 def adaptive(moment: Moment) -> tuple[Tensor, Tensor]:
     """Leaps no longer than the largest rate allows; where they bring little, one token at a time.
 
-    The former is Eq. adaptive-step, the latter Eq. first-arrival.
+    The former is Eq. adaptive-step, the latter Eq. first-arrival. On CUDA it is a kernel, where
+    Triton is there.
     """
+    if not runs_triton(moment.rate):
+        return adaptive_plain(moment)
+    from didlm.generate import samplers_triton
+
+    return samplers_triton.adaptive(
+        moment.rate,
+        moment.uniform,
+        moment.offsets,
+        (moment.time, moment.target, moment.latest),
+        moment.dispersion,
+        moment.caution,
+        FEW,
+        END,
+    )
+
+
+def adaptive_plain(moment: Moment) -> tuple[Tensor, Tensor]:
+    """The same, on any device."""
     ends = (moment.target <= 0) & (moment.time <= END)
     leap = torch.where(ends, moment.target, _reachable(moment, moment.caution))
     share = _share(moment, leap)

@@ -114,10 +114,23 @@ class Stages:
 
     def choose(self, state: State, _: int) -> State:
         """Let the sampler say which gaps fire, and what time it is afterwards."""
-        x_t, limits = state.draft.x_t, self._limits(state)
+        limits = self._limits(state)
+        fires, until = self.plan.sampler(self._moment(state, limits))
+        broken = limits.broken(fires, (until <= 0) & ~state.idle)
+        return self._chosen(replace(state, until=until), fires, broken)
+
+    def obey(self, state: State, _: int) -> State:
+        """Let other gaps fire where limits would be broken; where lengths are free that is rare."""
+        limits, closing = self._limits(state), (state.until <= 0) & ~state.idle
+        fires = limits.obey(state.fires, self._moment(state, limits).arrival, closing)
+        return self._chosen(state, fires, torch.zeros_like(state.bad))
+
+    def _moment(self, state: State, limits: Limits) -> Moment:
+        """What the sampler decides upon."""
+        x_t = state.draft.x_t
         low, high, missing = self._expected(x_t, limits)
         complete = state.idle | (state.stopped & ~limits.unmet)
-        moment = Moment(
+        return Moment(
             rate=limits.bend(self._rates(state, complete), low, high),
             uniform=_uniforms(state, uniforms.FIRE),
             sequence=limits.sequence,
@@ -130,16 +143,6 @@ class Stages:
             flips=lambda count, chance: self._flips(state, count, chance),
             caution=self.plan.caution,
         )
-        fires, until = self.plan.sampler(moment)
-        broken = limits.broken(fires, (until <= 0) & ~state.idle)
-        state = replace(state, until=until, arrival=moment.arrival)
-        return self._chosen(state, fires, broken)
-
-    def obey(self, state: State, _: int) -> State:
-        """Let other gaps fire where limits would be broken; where lengths are free that is rare."""
-        closing = (state.until <= 0) & ~state.idle
-        fires = self._limits(state).obey(state.fires, state.arrival, closing)
-        return self._chosen(state, fires, torch.zeros_like(state.bad))
 
     def _chosen(self, state: State, fires: Tensor, broken: Tensor) -> State:
         number, end = torch.arange(len(fires), device=fires.device), len(fires)
@@ -203,7 +206,7 @@ class Stages:
             state = self.desk.tidy(replace(state, draft=draft, stale=stale))
         waits = state.idle | ((state.until <= 0) & self._lacks_something(state))
         time = torch.where(waits, state.time, state.until)
-        place = torch.where(state.idle, state.place, _place(state, time))
+        place = torch.where(state.idle, state.place, _place(state, time, self.rises))
         return replace(state, time=time, place=place)
 
     def _delete_where_time_rises(self, state: State) -> State:
@@ -300,13 +303,14 @@ def _latest(state: State) -> Tensor:
     return torch.where(later > 0, torch.minimum(target, later), target)
 
 
-def _place(state: State, time: Tensor) -> Tensor:
+def _place(state: State, time: Tensor, rises: bool) -> Tensor:
     """The last place on the grid [S] whose time has come; where the grid rises, tokens go first."""
-    rises = state.grid.diff(dim=1, prepend=state.grid[:, :1]) > 0
     place = torch.arange(state.grid.shape[1], device=time.device)
-    behind = place <= state.place[:, None]
-    passed = behind | ((state.grid >= time[:, None]) & ~rises)
-    return passed.long().cumprod(1).sum(1) - 1
+    behind, come = place <= state.place[:, None], state.grid >= time[:, None]
+    if not rises:
+        return (behind | come).sum(1) - 1
+    up = state.grid.diff(dim=1, prepend=state.grid[:, :1]) > 0
+    return (behind | (come & ~up)).long().cumprod(1).sum(1) - 1
 
 
 def _uniforms(state: State, purpose: int, rows: Tensor | None = None) -> Tensor:

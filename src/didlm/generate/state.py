@@ -54,7 +54,6 @@ class State:
     # What this pass does:
     fires: Tensor  # [T] the rows that get a token
     until: Tensor  # [S] the time afterwards
-    arrival: Tensor  # [T] when each row would fire
     rows: Tensor  # [T] the rows that fire in rising order, then others
     draws: Tensor  # [T] for their tokens
     drawn: Tensor  # [T] these tokens, then anything
@@ -82,7 +81,6 @@ class State:
             self,
             draft=self.draft.map_rows(change),
             fires=change(self.fires),
-            arrival=change(self.arrival),
             rows=change(self.rows),
             draws=change(self.draws),
             drawn=change(self.drawn),
