@@ -125,20 +125,20 @@ def train(
     from didlm.train.settings import Settings
     from didlm.train.settings import recipe as read_recipe
 
-    chosen = dict(read_recipe(recipe) if recipe else {})
     named: dict[str, str | float | None] = {"valid": valid, "preset": preset, "init": init}
     named |= {"data": joined(data) if data else None, "checkpoint_every": checkpoint_every}
     named |= {"method": method, "steps": steps, "seed": seed, "device": device, "flops": flops}
-    chosen |= {name: v for name, v in named.items() if v is not None}
+    asked: dict[str, Any] = {name: v for name, v in named.items() if v is not None}
     for assignment in set_ or []:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise ValueError(f"--set takes NAME=VALUE: got '{assignment}'")
-        chosen[name.strip()] = value.strip()
+        asked[name.strip()] = value.strip()
+    if init and "preset" in asked:  # of a recipe it may be
+        raise ValueError("--preset has no effect with --init: the size is that of the model")
+    chosen = (read_recipe(recipe) if recipe else {}) | asked
     if resume and not chosen and not (out / "run.json").exists():
         raise ValueError(f"there is no run in {out}: to begin one, name its data or a recipe")
-    if init and "preset" in chosen:
-        raise ValueError("--preset has no effect with --init: the size is that of the model")
     settings = settings_to_go_on(out, chosen) if resume else Settings().changed(chosen)
     if steps is not None and settings.flops:
         raise ValueError("--steps has no effect where flops are set: the steps follow from them")

@@ -38,6 +38,8 @@ class Controls:
         top_p: draw tokens from the smallest set that has this probability.
         top_k: draw tokens from so many of the likeliest.
         position_temperature: below 1 tokens come where the model is surer that some are missing.
+        rate_scale: below 1 texts become shorter, above 1 longer, if their length is free: all rates
+            are multiplied by it until the last step.
         length: how many tokens a text is to have, given ones included; by default the model's own
             if it has one, else free.
         min_length: the fewest tokens of a text of free length.
@@ -57,6 +59,7 @@ class Controls:
     top_p: float = 1.0
     top_k: int | None = None
     position_temperature: float = 1.0
+    rate_scale: float = 1.0
     length: int | None = None
     min_length: int = 0
     max_length: int | None = None
@@ -79,6 +82,8 @@ class Controls:
             raise ValueError(
                 f"the position temperature must be positive: got {self.position_temperature}"
             )
+        if not 0 < self.rate_scale < float("inf"):
+            raise ValueError(f"the scale of rates must be positive: got {self.rate_scale}")
         if self.length is not None and (self.min_length or self.max_length is not None):
             raise ValueError("give either a length, or its minimum and maximum, not both")
         if self.length is not None and self.length < 1:
@@ -158,6 +163,7 @@ class Controls:
             caution=self.caution,
             tokens=self.token_controls(),
             position_temperature=self.position_temperature,
+            rate_scale=self.rate_scale,
             length=length,
             shortest=shortest,
             longest=longest,

@@ -38,6 +38,7 @@ class Plan:
     caution: float = CAUTION  # of adaptive steps
     tokens: TokenControls = field(default_factory=TokenControls)
     position_temperature: float = 1.0
+    rate_scale: float = 1.0  # of all rates but those of the last step
     length: int | None = None  # to which rates are normalised; a model of fixed length needs it
     shortest: int = 0  # no text ends with fewer tokens, given ones included
     longest: int = 1024  # and none has more
@@ -263,7 +264,12 @@ class Stages:
             bent = (relative / self.plan.position_temperature).clamp(min=-600).exp()
             rate = torch.where(closed, 0, bent)
             rate = within(rate, sequence, total, total)
-        return rate if self.scorer.normalised else rate * most.exp()[sequence]
+        if self.scorer.normalised:
+            return rate
+        scale = most.exp()
+        if self.plan.rate_scale != 1:  # what is surely missing comes all the same, in the end
+            scale = torch.where(_target(state) > 0, self.plan.rate_scale * scale, scale)
+        return rate * scale[sequence]
 
     def _expected(self, x_t: Packed, limits: Limits) -> tuple[Tensor, Tensor, Tensor]:
         """Least and most tokens that may be expected to be missing [S], and how many are."""
