@@ -40,6 +40,7 @@ KINDS = {
     "at most": (FREE, Plan(adaptive, GRID, longest=9)),
     "nucleus": (FREE, Plan(adaptive, GRID, longest=LONGEST, tokens=TokenControls(0.9, 0.8, 50))),
     "surer": (FREE, Plan(adaptive, GRID, longest=LONGEST, position_temperature=0.5)),
+    "shorter": (FREE, Plan(adaptive, GRID, longest=LONGEST, rate_scale=0.7)),
     "corrected": (
         FREE,
         Plan(adaptive, corrected(uniform_grid(6), 0.4, 2, 3).tolist(), longest=LONGEST),

@@ -527,6 +527,22 @@ def test_the_position_temperature_moves_tokens_to_surer_gaps_at_the_same_pace(fr
     assert abs(np.mean(unsure) - np.mean(plain)) < 5 * error
 
 
+def test_the_scale_of_rates_makes_texts_shorter_or_longer_but_leaves_out_nothing(free) -> None:
+    short, plain, long = (
+        lengths(free.generate(num_samples=300, steps=8, seed=9, rate_scale=scale))
+        for scale in (0.5, 1.0, 2.0)
+    )
+    error = np.std(plain) / math.sqrt(300)
+    assert np.mean(short) < np.mean(plain) - 5 * error
+    assert np.mean(long) > np.mean(plain) + 5 * error
+    # In the last step rates are as they are: what is sure to be missing comes.
+    at_once = [
+        lengths(free.generate(num_samples=50, steps=1, seed=3, rate_scale=scale, caution=1.0))
+        for scale in (1e-6, 1.0)
+    ]
+    assert np.array_equal(*at_once)
+
+
 # Samples, frames, and those who look on.
 
 
@@ -878,6 +894,7 @@ def test_writing_leaves_no_gradients_and_switches_dropout_off(stories) -> None:
         ({"top_k": 0}, "top-k must be at least 1: got 0"),
         ({"temperature": 0.0}, "the temperature must be positive: got 0.0"),
         ({"temperature": math.nan}, "the temperature must be positive: got nan"),
+        ({"rate_scale": 0.0}, "the scale of rates must be positive: got 0.0"),
         ({"position_temperature": -1.0}, "the position temperature must be positive: got -1.0"),
         (
             {"sampler": "adaptiv"},

@@ -228,6 +228,9 @@ def _writing(
     position_temperature: Annotated[
         float, typer.Option(help="Below 1: tokens come first where the model is surest.")
     ] = 1.0,
+    rate_scale: Annotated[
+        float, typer.Option(help="Below 1: shorter texts; above 1: longer ones.")
+    ] = 1.0,
     sampler: Annotated[
         str | None, typer.Option(help="adaptive, tau-leaping, counted, jump-chain.")
     ] = None,
