@@ -8,7 +8,7 @@ import torch
 from didlm.data.batch import Batch, Budget, fill, make_batch
 from didlm.data.corpus import Corpus, Documents
 from didlm.data.loader import Loader, Share, _start_worker, budget_for
-from didlm.given import given_prefix, random_given
+from didlm.given import check_spans, given_prefix, random_given, short_blanks
 from didlm.methods.did import DID
 from didlm.methods.examples import Examples
 from didlm.workers import start_workers
@@ -206,6 +206,25 @@ def test_given_text_is_kept_closed_and_without_targets() -> None:
         assert (some.count[~some.open] == 0).all()
         assert some.open[0] != given.starts_closed
         assert some.open[-1] != given.ends_closed
+
+
+def test_short_blanks_leave_out_a_few_words() -> None:
+    rng = np.random.default_rng(2)
+    sizes = []
+    for _ in range(300):
+        length, count = int(rng.integers(1, 200)), int(rng.integers(1, 4))
+        given = short_blanks(length, count, rng)
+        check_spans(given.spans)
+        blanks = (
+            "".join("_" if span == 0 else "x" for span in given.spans).replace("x", " ").split()
+        )
+        assert 1 <= len(blanks) <= count
+        assert len(np.unique(given.spans[given.spans > 0])) <= count + 1
+        assert (given.starts_closed, given.ends_closed) == (given.spans[0] > 0, given.spans[-1] > 0)
+        sizes += [len(blank) for blank in blanks if count == 1]
+    assert min(sizes) == 1
+    assert 4 < np.mean(sizes) < 10
+    assert max(sizes) <= 31
 
 
 def test_prompts_close_the_gap_before_them() -> None:

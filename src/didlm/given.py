@@ -86,8 +86,8 @@ def chosen_given(
 
 
 def random_given(length: int, rng: np.random.Generator) -> GivenText:
-    """A random prefix, suffix, both, or up to three spans with blanks all around."""
-    kind = rng.integers(4)
+    """A random prefix, suffix, both, up to three spans with blanks all around, or short blanks."""
+    kind = rng.integers(5)
     if kind == 0:
         return given_prefix(length, int(rng.integers(1, length + 1)))
     if kind == 1:
@@ -98,7 +98,19 @@ def random_given(length: int, rng: np.random.Generator) -> GivenText:
         spans[:first], spans[last:] = 1, 2
         return GivenText(spans, starts_closed=first > 0, ends_closed=last < length)
     count = int(rng.integers(1, 4))
+    if kind == 3:
+        return short_blanks(length, count, rng)
     cuts = np.sort(rng.integers(0, length + 1, 2 * count)).reshape(count, 2)
     for number, (first, last) in enumerate(cuts, start=1):
         spans[first:last] = number
     return GivenText(spans)
+
+
+def short_blanks(length: int, count: int, rng: np.random.Generator) -> GivenText:
+    """All but a few words or sentences: `count` blanks of 1 to 31 tokens, short ones oftener."""
+    free = np.zeros(length, dtype=np.bool_)
+    for first in rng.integers(length, size=count):
+        free[first : first + int(2 ** (5 * rng.random()))] = True
+    begins = ~free & np.r_[True, free[:-1]]
+    spans = np.where(free, 0, np.cumsum(begins))
+    return GivenText(spans, starts_closed=bool(spans[0]), ends_closed=bool(spans[-1]))
