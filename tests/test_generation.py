@@ -543,6 +543,36 @@ def test_the_scale_of_rates_makes_texts_shorter_or_longer_but_leaves_out_nothing
     assert np.array_equal(*at_once)
 
 
+# What a model suggests.
+
+
+def test_what_is_not_chosen_is_as_the_model_suggests(free) -> None:
+    model = replace(free, defaults={"top_p": 0.5, "temperature": 0.7})
+
+    def written(model, **options):
+        return texts(model.generate(num_samples=8, steps=6, seed=2, **options))
+
+    suggested = written(free, top_p=0.5, temperature=0.7)
+    assert written(model) == written(model, top_p=None) == suggested
+    assert written(model, top_p=1.0, temperature=1.0) == written(free) != suggested
+    assert written(model, temperature=1.2) == written(free, top_p=0.5, temperature=1.2)
+    again = model.infill("[...]", num_samples=8, steps=6, seed=2)
+    assert texts(again) == suggested
+
+
+def test_what_a_model_suggests_is_kept_with_it(free, tmp_path) -> None:
+    replace(free, defaults={"top_p": 0.5}).save_pretrained(tmp_path)
+    assert load(tmp_path).defaults == {"top_p": 0.5}
+    config = json.loads((tmp_path / "config.json").read_text())
+    for defaults in ({"top_p": 2}, {"top_p": "0.5"}, {"steps": 8}, {"top_k": True}, [0.5], None):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"defaults": defaults}))
+        with pytest.raises(ValueError, match="config.json is damaged: .*p"):
+            load(tmp_path)
+    del config["defaults"]  # of an older file
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert load(tmp_path).defaults == {}
+
+
 # Samples, frames, and those who look on.
 
 

@@ -1,6 +1,7 @@
 """The service as clients meet it: the API, the same texts as in Python, errors in words."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import openai
 import pytest
@@ -106,6 +107,20 @@ class TestInfilling:
         assert [c["text"] for c in answer["choices"]] == [s.text for s in expected]
         assert [c["born"] for c in answer["choices"]] == [s.born for s in expected]
         assert all("".join(c["pieces"]) == c["text"] for c in answer["choices"])
+
+    def test_what_is_not_chosen_is_as_the_model_suggests(self) -> None:
+        model = tiny_model()
+        model.defaults = {"top_p": 0.5, "temperature": 0.7}
+        with serving(model) as service:
+            assert service.call("/v1/models")[1]["data"][0]["defaults"] == model.defaults
+            for chosen in ({}, {"top_p": 1.0}, {"temperature": 1.2}):
+                asked = {"template": TEMPLATE, "seed": 4, "steps": 9, **chosen}
+                [choice] = service.call("/v1/infill", asked)[1]["choices"]
+                options = {"top_p": 0.5, "temperature": 0.7, **chosen}
+                [expected] = replace(model, defaults={}).infill(
+                    TEMPLATE, seed=4, steps=9, **options
+                )
+                assert choice["text"] == expected.text
 
     def test_events_tell_how_it_grows(self, service) -> None:
         asked = {"template": TEMPLATE, "n": 2, "seed": 8, "steps": 9, "stream": True}

@@ -25,7 +25,9 @@ WIDTHS = {"desktop": (1100, 900), "phone": (390, 844)}
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with serving(tiny_model()) as running:
+    model = tiny_model()
+    model.defaults = {"top_p": 0.8}
+    with serving(model) as running:
         yield running
 
 
@@ -88,6 +90,7 @@ def shown(page) -> str:
 
 
 def test_it_writes_what_python_writes(page, service) -> None:
+    expect(page.locator("#top_p-value")).to_have_text("0.8")  # what the model suggests
     write(page, "Once upon a time")
     [sample] = service.model.infill(
         "Once upon a time[...]", seed=3, steps=8, temperature=1.0, top_p=0.8

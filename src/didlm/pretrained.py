@@ -7,7 +7,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from didlm.card import bare_card, placed
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.score import Score, score_text
 from didlm.files import write_text
-from didlm.generate.controls import Controls
+from didlm.generate.controls import Controls, check_defaults, suited
 from didlm.generate.gaps import Gap, gaps_of
 from didlm.generate.results import Frame, Sample
 from didlm.generate.scorer import NetworkScorer, scorer_of
@@ -51,6 +51,7 @@ class Model:
     longest: int = 1024  # no text that it was trained on had more tokens
     lossless: bool = True  # whether the tokenizer gave back exactly the texts it was trained on
     card: str = ""  # what its README.md says
+    defaults: dict[str, float] = field(default_factory=dict)  # of `generate`, that suit it
 
     def generate(
         self,
@@ -58,8 +59,8 @@ class Model:
         suffix: str | None = None,
         num_samples: int = 1,
         steps: int = 64,
-        top_p: float = 1.0,
-        temperature: float = 1.0,
+        top_p: float | None = None,
+        temperature: float | None = None,
         seed: int | None = None,
         batch_size: int | None = None,
         callback: Callback | None = None,
@@ -73,8 +74,9 @@ class Model:
             suffix: how every text ends.
             num_samples: how many texts.
             steps: of the time grid; more are better and slower.
-            top_p: draw tokens from the smallest set that has this probability.
-            temperature: of the token distribution.
+            top_p: draw tokens from the smallest set that has this probability; without, as the
+                model suggests (`defaults`), else from all: 1.
+            temperature: of the token distribution; the same holds for it and for other controls.
             seed: of all draws: the same one gives the same texts. None draws one, which the
                 samples name.
             batch_size: how many texts are written together; it does not change them.
@@ -223,7 +225,7 @@ class Model:
         num_samples = whole_number(num_samples, "the number of samples")
         if num_samples < 1:
             raise ValueError(f"cannot write {num_samples} texts")
-        controls = Controls(**options)
+        controls = Controls(**suited(options, self.defaults))
         self.network.eval()
         return Task(
             scorer=scorer_of(self.network, max(self.longest, self.length or 0)),
@@ -268,6 +270,7 @@ class Model:
             "model": asdict(self.network.config),
             "longest": self.longest,
             "lossless": self.lossless,
+            "defaults": self.defaults,
         }
         write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
         write_text(folder / "README.md", self.card)
@@ -344,6 +347,10 @@ class Model:
         lossless = config.get("lossless", Model.lossless)
         if not isinstance(lossless, bool):
             raise ValueError(f"{folder}/config.json is damaged: lossless is {lossless!r}")
+        try:
+            defaults = check_defaults(config.get("defaults", {}))
+        except ValueError as error:
+            raise ValueError(f"{folder}/config.json is damaged: {error}") from None
         if tokenizer.vocabulary != network.config.vocabulary:
             raise ValueError(
                 f"the tokenizer in {folder} has {tokenizer.vocabulary} tokens, but its network "
@@ -356,6 +363,7 @@ class Model:
             longest,
             lossless,
             _card(folder),
+            defaults,
         )
 
 

@@ -22,21 +22,21 @@ def _writing(
         typer.Option(help="The same seed writes the same texts; random if none is given."),
     ] = None,
     top_p: Annotated[
-        float,
+        float | None,
         typer.Option(help="Draw from the likeliest tokens that together have this probability."),
-    ] = 1.0,
+    ] = None,
     top_k: Annotated[
         int | None, typer.Option(help="Draw from so many of the likeliest tokens.")
     ] = None,
     temperature: Annotated[
-        float, typer.Option(help="Below 1: likelier tokens; above 1: more varied ones.")
-    ] = 1.0,
+        float | None, typer.Option(help="Below 1: likelier tokens; above 1: more varied ones.")
+    ] = None,
     position_temperature: Annotated[
-        float, typer.Option(help="Below 1: tokens come first where the model is surest.")
-    ] = 1.0,
+        float | None, typer.Option(help="Below 1: tokens come first where the model is surest.")
+    ] = None,
     rate_scale: Annotated[
-        float, typer.Option(help="Below 1: shorter texts; above 1: longer ones.")
-    ] = 1.0,
+        float | None, typer.Option(help="Below 1: shorter texts; above 1: longer ones.")
+    ] = None,
     sampler: Annotated[
         str | None, typer.Option(help="adaptive, tau-leaping, counted, jump-chain.")
     ] = None,

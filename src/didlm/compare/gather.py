@@ -14,6 +14,7 @@ from didlm.evaluate.likelihood import Likelihood, evaluate
 from didlm.evaluate.order import Order, measure_order
 from didlm.evaluate.quality import Quality, measure
 from didlm.evaluate.samples import write_samples
+from didlm.generate.controls import PLAIN
 from didlm.generate.results import Sample
 from didlm.generate.samplers import one_by_one
 from didlm.model.transformer import non_embedding_parameters
@@ -145,7 +146,12 @@ def gather(
         in_steps = f" in {steps} steps" if entry.stepwise else ""
         say(f"{name}: {plan.num} samples{in_steps}, temperature {temperature:g}")
         samples = write_samples(
-            model, plan.num, plan.seed, plan.batch_size, steps=steps, temperature=temperature
+            model,
+            plan.num,
+            plan.seed,
+            plan.batch_size,
+            steps=steps,
+            **{**PLAIN, "temperature": temperature},
         )
         return look_at(model, samples, plan, judge, steps, temperature)
 

@@ -14,6 +14,7 @@ from didlm.evaluate.order import Order, TokenRank, measure_order
 from didlm.evaluate.quality import Quality, data_lengths, measure
 from didlm.evaluate.samples import write_samples
 from didlm.files import check_place, write_text
+from didlm.generate.controls import suited
 from didlm.pretrained import load
 from didlm.text.documents import read_documents, read_pairs
 
@@ -56,8 +57,8 @@ def measure_for_user(
     num: int,
     steps: int,
     seed: int,
-    top_p: float,
-    temperature: float,
+    top_p: float | None,
+    temperature: float | None,
     batch_size: int | None,
     device: str,
     json: Path | None,
@@ -72,7 +73,8 @@ def measure_for_user(
     if texts is not None:
         data_lengths(model, texts)
     found = find_judge(judge, model.tokenizer, device) if judge is not None else None
-    controls = {"steps": steps, "top_p": top_p, "temperature": temperature}
+    wished = {"top_p": top_p, "temperature": temperature}
+    controls = {"steps": steps, **suited(wished, model.defaults)}
     samples = write_samples(model, num, seed, batch_size, **controls)
     quality = measure(model, samples, texts, training, found)
     ordered = measure_order(samples, model.tokenizer) if order else None

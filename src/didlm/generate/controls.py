@@ -21,11 +21,19 @@ from didlm.schedule import cosine_grid, uniform_grid
 GRIDS = {"uniform": uniform_grid, "cosine": cosine_grid}
 WHOLE = ("steps", "top_k", "length", "min_length", "max_length", "corrections", "correction_steps")
 FIXED_ONLY = ("counted", "jump-chain")
+# What a model may suggest, and what holds without: the distribution that it has learnt.
+PLAIN = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": None,
+    "position_temperature": 1.0,
+    "rate_scale": 1.0,
+}
 
 
 @dataclass(frozen=True)
 class Controls:
-    """How to write; the defaults suit most models.
+    """How to write; what is not chosen is as the model suggests (`suited`), or as here.
 
     Args:
         steps: of the time grid; the adaptive samplers add shorter ones where much is missing.
@@ -220,3 +228,22 @@ def _token_ids(tokens: Sequence[str | int], tokenizer: Tokenizer) -> list[int]:
             )
         numbers += ids
     return numbers
+
+
+def suited(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What is chosen, or else what a model suggests, or else `PLAIN`; None is no choice."""
+    return {**PLAIN, **defaults, **{n: value for n, value in options.items() if value is not None}}
+
+
+def check_defaults(defaults: object) -> dict[str, float]:
+    """The defaults that a model brings, as they may be.
+
+    Raises:
+        ValueError: if they are something else.
+    """
+    if not isinstance(defaults, dict) or not defaults.keys() <= PLAIN.keys():
+        raise ValueError(f"its defaults are {defaults!r}: they may be of {', '.join(PLAIN)}")
+    if not all(type(value) in (int, float) for value in defaults.values()):
+        raise ValueError(f"its defaults are not all numbers: {defaults!r}")
+    Controls(**defaults)
+    return defaults

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from didlm.files import check_place, write_text
+from didlm.generate.controls import suited
 from didlm.harness.running import run_harness
 from didlm.pretrained import load
 
@@ -33,6 +34,7 @@ def harness_for_user(
     if not names:
         raise ValueError("--tasks names no task: give their names with commas between them")
     model = load(name, device)
+    options["top_p"] = suited({"top_p": options["top_p"]}, model.defaults)["top_p"]
     found = run_harness(model, names, include, shots, limit, **options)
     kind = "exact" if model.method.exact else "bound" if model.method.bounded else "none"
     figures = {

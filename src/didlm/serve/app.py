@@ -89,7 +89,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models")
     async def models() -> wire.Models:
         """Name the one model there is."""
-        return wire.Models(data=[wire.OneModel(id=service.name)])
+        return wire.Models(data=[wire.OneModel(id=service.name, defaults=service.model.defaults)])
 
 
 def _add_pages(app: FastAPI, engine: Engine) -> None:

@@ -21,10 +21,16 @@ class Writing(_Asked):
 
     n: int = Field(1, ge=1, description="How many texts.")
     steps: int = Field(64, ge=1, description="Of the time grid; more are better and slower.")
-    temperature: float = Field(
-        1.0, ge=0, le=10, allow_inf_nan=False, description="Of the tokens; 0 for the likeliest."
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        le=10,
+        allow_inf_nan=False,
+        description="Of the tokens; 0 for the likeliest. Without, as the model suggests, else 1.",
     )
-    top_p: Probability = Field(1.0, description="Draw from the smallest set of this probability.")
+    top_p: Probability | None = Field(
+        None, description="Draw from the smallest set of this probability; without, likewise."
+    )
     seed: int | None = Field(
         None, ge=-(2**63), lt=2**63, description="Of all draws; the answer names the one drawn."
     )
@@ -40,7 +46,7 @@ class Writing(_Asked):
             limits["max_length"] = max(1, min(given + self.max_tokens, longest))
         return {
             "steps": self.steps,
-            "temperature": max(self.temperature, COLDEST),
+            "temperature": None if self.temperature is None else max(self.temperature, COLDEST),
             "top_p": self.top_p,
             **limits,
         }
@@ -201,6 +207,7 @@ class OneModel(BaseModel):
     object: Literal["model"] = "model"
     created: int = 0
     owned_by: str = "didlm"
+    defaults: dict[str, float] = Field({}, description="What it suggests, where it does.")
 
 
 class Models(BaseModel):

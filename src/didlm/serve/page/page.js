@@ -417,5 +417,11 @@ document.addEventListener("keydown", event => {
 
 describe(null);
 fetch("v1/models").then(answer => answer.json())
-  .then(({ data }) => { $("model").textContent = `This is “${data[0].id}”.`; })
+  .then(({ data: [{ id, defaults }] }) => {
+    $("model").textContent = `This is “${id}”.`;
+    for (const name of Object.keys(SETTINGS).filter(name => name in defaults)) {
+      $(name).value = defaults[name];
+      $(name).dispatchEvent(new Event("input"));
+    }
+  })
   .catch(() => {});
