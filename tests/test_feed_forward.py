@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn.functional import gelu
 
 from didlm.kernels.feed_forward import feed_forward, feed_forward_plain
 from interpreter import needs_triton, runs_as_main
@@ -29,18 +28,9 @@ def run(function, rows, inward, outward, gradient, activation):
 
 @pytest.mark.gpu
 @on_gpu
-@pytest.mark.parametrize(
-    ("activation", "rows", "width", "inner"),
-    [
-        ("gelu", 500, 64, 96),
-        ("gelu", 129, 72, 136),  # no tile is full
-        ("gelu", 300, 768, 3072),
-        ("gelu", 70, 36, 60),  # rows that are not copied in tiles
-        ("silu", 500, 64, 96),
-    ],
-)
-def test_the_kernels_are_as_exact_as_autocast(activation, rows, width, inner) -> None:
-    given = inputs(activation, rows, width, inner, "cuda")
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+def test_the_kernels_are_as_exact_as_autocast(activation) -> None:
+    given = inputs(activation, rows=500, device="cuda")
     truth = run(feed_forward_plain, *(x.double() for x in given), activation)
     with torch.autocast("cuda", torch.bfloat16):
         plain = run(feed_forward_plain, *given, activation)
@@ -73,21 +63,6 @@ def interpret() -> None:
         found = run(_FeedForward.apply, *given, activation)
         for one, right in zip(found, truth, strict=True):
             assert (one - right).norm() <= 2e-3 * right.norm(), activation
-    for rows, width, inner in [(7, 8, 16), (150, 72, 136), (128, 128, 256)]:
-        interpret_product(rows, width, inner)
-
-
-def interpret_product(rows: int, width: int, inner: int) -> None:
-    from didlm.kernels import product_activation_triton
-
-    before = torch.randn(rows, inner).half()
-    gradient, outward = torch.randn(rows, width).half(), torch.randn(width, inner).half()
-    activated, found = product_activation_triton.backward(gradient, outward, before)
-    leaf = before.double().requires_grad_()
-    truth = gelu(leaf, approximate="tanh")
-    (right,) = torch.autograd.grad(truth, leaf, gradient.double() @ outward.double())
-    assert (activated - truth).norm() <= 1e-3 * truth.norm()
-    assert (found - right).norm() <= 1e-3 * right.norm()
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def backward(inner: Tensor, activated_grad: Tensor, activation: str) -> tuple[Te
 
 
 @triton.jit
-def gelu(x):
+def _gelu(x):
     """By tanh, and its derivative: x s(2 z) with the logistic function s and the usual cubic z."""
     square = x * x
     chance = tl.sigmoid(1.5957691216057308 * x * (1 + 0.044715 * square))
@@ -66,7 +66,7 @@ def _activate(
         result *= other
     else:
         x = tl.load(inner + each, mask=inside, other=0.0).to(tl.float32)
-        result, _ = gelu(x)
+        result, _ = _gelu(x)
     tl.store(activated + each, result.to(activated.dtype.element_ty), mask=inside)
 
 
@@ -96,6 +96,6 @@ def _activate_backward(
         result *= other
     else:
         x = tl.load(inner + each, mask=inside, other=0.0).to(tl.float32)
-        result, slope = gelu(x)
+        result, slope = _gelu(x)
         tl.store(inner_grad + each, (grad * slope).to(kind), mask=inside)
     tl.store(activated + each, result.to(kind), mask=inside)

@@ -81,15 +81,12 @@ class _FeedForward(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from didlm.kernels import activation_triton, product_activation_triton
+        from didlm.kernels import activation_triton
 
         rows, inner, inward, outward = ctx.saved_tensors
-        if ctx.activation == "gelu" and product_activation_triton.fits(gradient, outward):
-            activated, inner_grad = product_activation_triton.backward(gradient, outward, inner)
-        else:
-            activated, inner_grad = activation_triton.backward(
-                inner, gradient @ outward, ctx.activation
-            )
+        activated, inner_grad = activation_triton.backward(
+            inner, gradient @ outward, ctx.activation
+        )
         needs_rows, needs_in, needs_out, _ = ctx.needs_input_grad
         type_in, type_out = ctx.dtypes
         return (
