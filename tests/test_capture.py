@@ -62,7 +62,8 @@ def learnt(name: str, **changes) -> tuple[State, list[float]]:
 @pytest.mark.parametrize("optimiser", ["adamw", "muon"])
 @pytest.mark.parametrize("name", OURS)
 def test_graphs_learn_what_steps_do(name, optimiser) -> None:
-    changes = {"optimiser": optimiser, "learning_rate": 1e-3}
+    # A rate of 0.001 makes some courses chaotic: a last bit of a gradient changes the loss by 1 %.
+    changes = {"optimiser": optimiser, "learning_rate": 3e-4}
     state, captured = learnt(name, **changes)
     assert state.captured is not None
     assert state.captured._graphs
