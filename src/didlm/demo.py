@@ -22,7 +22,6 @@ from didlm.train.settings import Settings
 
 SHIPPED = "stories"
 STEPS = 64  # of writing
-TOP_P = 0.8  # so small a model writes better if it never takes the least likely tokens
 STORY = 9  # is added to the seed: by default the first story is the one in the README
 SECONDS_PER_FRAME = 0.04  # slow enough to be followed
 
@@ -53,8 +52,8 @@ def show_demo(console: Console, settings: Settings, folder: Path) -> None:
             console.print(f"{folder / name!s:32} {what}", soft_wrap=True)
     heading(console, "\nTo try next")
     for command in (
-        'generate --prompt "Once upon a time, there was a dragon" --top-p 0.8 --watch',
-        'infill "Tom had a [_] dog. [...] They were best friends again." --top-p 0.8',
+        'generate --prompt "Once upon a time, there was a dragon" --watch',
+        'infill "Tom had a [_] dog. [...] They were best friends again."',
         "train --data YOUR_TEXT.txt --out runs/mine",
     ):
         console.print(f"{sys.argv[0]} {command}", soft_wrap=True, markup=False)
@@ -66,7 +65,6 @@ def write_stories(console: Console, model: Model, page: Path, seed: int) -> Samp
         samples = model.generate(
             num_samples=2,
             steps=STEPS,
-            top_p=TOP_P,
             seed=seed,
             callback=display.show,
             trace=True,
@@ -82,7 +80,7 @@ def fill_middle(console: Console, model: Model, story: str, seed: int) -> None:
     parts = around(story)
     with Watch(model.tokenizer, seconds_per_frame=SECONDS_PER_FRAME) as display:
         (filled,) = model.infill(
-            parts, steps=STEPS, top_p=TOP_P, seed=seed + 1, callback=display.show
+            parts, steps=STEPS, seed=seed + 1, callback=display.show
         )
     begin, _, end = (part if isinstance(part, str) else "" for part in parts)
     middle = filled.text[len(begin) : len(filled.text) - len(end)]
