@@ -384,6 +384,17 @@ class TestTheCommand:
             process.wait()
             process.stderr.close()
 
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_a_signal_at_the_very_beginning_ends_it_too(self, folder, number) -> None:
+        process, _ = self.start(folder)
+        process.send_signal(number)
+        try:
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [

@@ -48,9 +48,14 @@ def serve_for_user(
     with _listen(host, port) as listening:
         app = create_app(load(model, device, dtype), Path(model).name, limits, token, loopback)
         server = server_of(app)
+
+        def stop(*_: object) -> None:
+            # Of a signal that comes before uvicorn takes care of them; once it has drained, it
+            # raises its own once more for whoever was there before it.
+            server.should_exit = True
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Uvicorn drains and then raises the signal once more, for whoever was there before it.
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, stop)
         address = f"[{host}]" if ":" in host else host
         print(f"didlm: http://{address}:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
         server.run(sockets=[listening])
