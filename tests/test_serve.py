@@ -325,10 +325,15 @@ class TestWhatIsRefused:
 
 
 class TestStrangers:
-    def test_a_name_that_is_not_ours_is_not_answered(self, service) -> None:
-        assert service.call("/healthz", headers={"host": "evil.example"})[0] == 421
-        assert service.call("/healthz", headers={"host": f"localhost:{service.port}"})[0] == 200
-        assert service.call("/healthz", headers={"host": f"[::1]:{service.port}"})[0] == 200
+    @pytest.mark.parametrize("name", ["127.0.0.1", "127.0.0.2", "localhost", "LOCALHOST", "[::1]"])
+    def test_our_own_names_are_answered(self, service, name) -> None:
+        assert service.call("/healthz", headers={"host": name})[0] == 200
+        assert service.call("/healthz", headers={"host": f"{name}:{service.port}"})[0] == 200
+
+    @pytest.mark.parametrize("name", ["evil.example", "localhost.evil.example", "192.0.2.1", ""])
+    def test_others_are_not(self, service, name) -> None:
+        assert service.call("/healthz", headers={"host": name})[0] == 421
+        assert service.call("/healthz", headers={"host": f"{name}:{service.port}"})[0] == 421
 
     def test_a_token_is_asked_for(self) -> None:
         with serving(tiny_model(), token="secret", loopback=False) as service:

@@ -1,6 +1,5 @@
 """What `didlm serve` does: load a model, listen, and drain when asked to stop."""
 
-import ipaddress
 import logging
 import os
 import signal
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from didlm.pretrained import load
 from didlm.serve.limits import Limits
+from didlm.serve.loopback import is_loopback
 
 INSTALL = "pip install 'didlm[serve]'"
 TOKEN = "DIDLM_TOKEN"  # in the environment: a command line can be read by others
@@ -36,7 +36,7 @@ def serve_for_user(
         from didlm.serve.connections import server_of
     except ImportError as error:
         raise ValueError(f"the service takes libraries ({error.name}): {INSTALL}") from None
-    token, loopback = os.environ.get(TOKEN) or None, _is_loopback(host)
+    token, loopback = os.environ.get(TOKEN) or None, is_loopback(host)
     if token is None and not loopback:
         raise ValueError(
             f"others than this machine could reach {host}: "
@@ -59,13 +59,6 @@ def serve_for_user(
         address = f"[{host}]" if ":" in host else host
         print(f"didlm: http://{address}:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
         server.run(sockets=[listening])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

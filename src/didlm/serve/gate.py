@@ -6,19 +6,20 @@ which nothing stands that a client has sent.
 
 import hmac
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 
 from didlm.serve.body import Body, Gone, Message, Receive, Scope, Send
 from didlm.serve.faults import internal
 from didlm.serve.limits import Limits
+from didlm.serve.loopback import is_loopback
 from didlm.serve.metrics import Metrics
 from didlm.serve.refusals import Refused, refusal
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("didlm.serve")
-OURSELVES = ("127.0.0.1", "localhost", "[::1]")
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -89,7 +90,8 @@ class Gate:
         """
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self.names and host.rsplit(":", 1)[0] not in OURSELVES and host not in OURSELVES:
+        name = re.sub(r":\d*$", "", host).strip("[]")  # without the port
+        if self.names and not is_loopback(name):
             raise Refused(421, "this service answers to 127.0.0.1 and localhost only")
         guarded = scope["path"].startswith(("/v1", "/metrics", "/openapi"))
         if self.token is not None and guarded:
