@@ -190,6 +190,24 @@ class TestLengths:
         assert lengths.mean() == pytest.approx(float(probability @ length), rel=0.03)
         assert calls.mean() < lengths.mean() + 256 / 4
 
+    def test_rounding_decides_nothing_where_limits_bind(self) -> None:
+        """Then whole numbers are expected: a leap may bring the very number that it must not."""
+
+        class Rounded(OneSymbolScorer):
+            def read(self, x_t, deleted, recall=None):
+                answer = super().read(x_t, deleted, recall)
+                answer.log_rate.add_(torch.empty(x_t.rows).uniform_(-1e-6, 1e-6, generator=noise))
+                return answer
+
+        length = torch.arange(100, dtype=torch.float64)
+        scorer = Rounded((-(((length - 60) / 10) ** 2)).softmax(0))
+        plan, found = Plan(adaptive, uniform_grid(16).tolist(), longest=32), []
+        for seed in range(2):
+            noise = torch.Generator().manual_seed(seed)
+            texts = sorted(run(scorer, plan, 400).finished, key=lambda text: text.number)
+            found.append([(text.calls, text.born.tolist()) for text in texts])
+        assert sum(one == other for one, other in zip(*found, strict=True)) >= 0.995 * 400
+
     def test_the_papers_sampler_writes_short_texts_at_few_steps(self) -> None:
         probability = torch.zeros(400, dtype=torch.float64)
         probability[10:400] = 1 / 390

@@ -1,5 +1,6 @@
 """The service as clients meet it: the API, the same texts as in Python, errors in words."""
 
+import http.client
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -87,6 +88,14 @@ class TestCompletions:
         expected = service.model.generate(PROMPT, seed=3, temperature=1e-30)[0].text
         assert PROMPT + answer.choices[0].text == expected
 
+    def test_null_is_no_choice(self, client) -> None:
+        whole = client.completions.create(model="tiny", prompt=PROMPT, seed=3)
+        nothing = dict.fromkeys(
+            ("suffix", "max_tokens", "n", "temperature", "top_p", "stop", "echo")
+        )
+        again = client.completions.create(model="tiny", prompt=PROMPT, seed=3, **nothing)
+        assert again.choices == whole.choices
+
     @pytest.mark.parametrize("field", [{"logprobs": 2}, {"echo": True}, {"best_of": 3}])
     def test_what_cannot_be_is_said(self, client, field) -> None:
         with pytest.raises(openai.BadRequestError, match=f"{next(iter(field))} .*not supported"):
@@ -110,13 +119,13 @@ class TestInfilling:
 
     def test_what_is_not_chosen_is_as_the_model_suggests(self) -> None:
         model = tiny_model()
-        model.defaults = {"top_p": 0.5, "temperature": 0.7}
+        model.defaults = {"top_p": 0.5, "temperature": 0.7, "rate_scale": 1.3, "top_k": 90}
         with serving(model) as service:
             assert service.call("/v1/models")[1]["data"][0]["defaults"] == model.defaults
             for chosen in ({}, {"top_p": 1.0}, {"temperature": 1.2}):
                 asked = {"template": TEMPLATE, "seed": 4, "steps": 9, **chosen}
                 [choice] = service.call("/v1/infill", asked)[1]["choices"]
-                options = {"top_p": 0.5, "temperature": 0.7, **chosen}
+                options = {**model.defaults, **chosen}
                 [expected] = replace(model, defaults={}).infill(
                     TEMPLATE, seed=4, steps=9, **options
                 )
@@ -300,12 +309,31 @@ class TestWhatIsRefused:
         assert service.call("/v1/infill")[0] == 405
         assert service.call("/../../etc/passwd")[0] == 404
 
+    @pytest.mark.parametrize("path", ["/", "/page.js", "/healthz", "/v1/models", "/v1/infill"])
+    def test_the_head_of_an_answer_can_be_had_alone(self, service, path) -> None:
+        heads, bodies = [], []
+        for method in ("GET", "HEAD"):
+            connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+            connection.request(method, path)
+            answer = connection.getresponse()
+            heads.append((answer.status, {**answer.headers, "date": ""}))
+            bodies.append(answer.read())
+            connection.close()
+        assert heads[0] == heads[1]
+        assert len(bodies[0]) == int(heads[1][1]["content-length"])
+        assert bodies[1] == b""
+
 
 class TestStrangers:
-    def test_a_name_that_is_not_ours_is_not_answered(self, service) -> None:
-        assert service.call("/healthz", headers={"host": "evil.example"})[0] == 421
-        assert service.call("/healthz", headers={"host": f"localhost:{service.port}"})[0] == 200
-        assert service.call("/healthz", headers={"host": f"[::1]:{service.port}"})[0] == 200
+    @pytest.mark.parametrize("name", ["127.0.0.1", "127.0.0.2", "localhost", "LOCALHOST", "[::1]"])
+    def test_our_own_names_are_answered(self, service, name) -> None:
+        assert service.call("/healthz", headers={"host": name})[0] == 200
+        assert service.call("/healthz", headers={"host": f"{name}:{service.port}"})[0] == 200
+
+    @pytest.mark.parametrize("name", ["evil.example", "localhost.evil.example", "192.0.2.1", ""])
+    def test_others_are_not(self, service, name) -> None:
+        assert service.call("/healthz", headers={"host": name})[0] == 421
+        assert service.call("/healthz", headers={"host": f"{name}:{service.port}"})[0] == 421
 
     def test_a_token_is_asked_for(self) -> None:
         with serving(tiny_model(), token="secret", loopback=False) as service:

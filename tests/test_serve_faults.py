@@ -104,12 +104,17 @@ class TestBodies:
         assert status == 400
         assert "sent as application/json" in answer["error"]["message"]
 
-    def test_of_ten_megabytes(self, service) -> None:
-        body = json.dumps({"template": "x" * 10_000_000}).encode()
-        status, answer = service.call("/v1/infill", body)
+    @pytest.mark.parametrize("megabytes", [10, 100])
+    @pytest.mark.parametrize("connection", ["keep-alive", "close"])
+    def test_that_are_too_large(self, service, megabytes, connection) -> None:
+        """Such a client says everything before it listens, and still hears why."""
+        headers = {"connection": connection}
+        status, answer = service.call("/v1/infill", bytes(megabytes * 10**6), headers)
         assert status == 413
         assert "may have 262,144 bytes" in answer["error"]["message"]
-        chunks = iter([body[i : i + 65536] for i in range(0, len(body), 65536)])
+
+    def test_that_do_not_tell_their_size(self, service) -> None:
+        chunks = (bytes(65536) for _ in range(200))
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
         connection.request("POST", "/v1/infill", chunks, encode_chunked=True)
         assert connection.getresponse().status == 413
@@ -118,7 +123,13 @@ class TestBodies:
     def test_that_claim_to_be_endless_are_not_waited_for(self, service) -> None:
         head = b"POST /v1/infill HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
         began = time.monotonic()
-        assert b" 413 " in raw(service, head)
+        with socket.create_connection(("127.0.0.1", service.port), timeout=10) as connection:
+            connection.sendall(head)
+            assert b" 413 " in connection.recv(65536)  # at once
+            assert time.monotonic() - began < 0.9
+            with contextlib.suppress(OSError):  # at last nobody listens any more
+                while time.monotonic() - began < 10:
+                    connection.sendall(bytes(10_000))
         assert time.monotonic() - began < 5
 
     def test_that_do_not_come(self, service) -> None:
@@ -369,6 +380,17 @@ class TestTheCommand:
                 socket.create_connection(("127.0.0.1", port), timeout=5)
         finally:
             connection.close()
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_a_signal_at_the_very_beginning_ends_it_too(self, folder, number) -> None:
+        process, _ = self.start(folder)
+        process.send_signal(number)
+        try:
+            assert process.wait(30) == 0
+        finally:
             process.kill()
             process.wait()
             process.stderr.close()

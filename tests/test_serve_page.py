@@ -224,12 +224,20 @@ def test_nothing_sticks_out(page) -> None:
 
 
 def test_a_token_is_asked_for(browser) -> None:
-    with serving(tiny_model(), token="secret", loopback=False) as service:
+    """And what the model suggests is known only then; a slider that was moved stays there."""
+    model = tiny_model()
+    model.defaults = {"top_p": 0.83, "temperature": 0.9}
+    with serving(model, token="secret", loopback=False) as service:
         page = browser.new_page()
         page.goto(service.url)
+        page.fill("#temperature", "1.2")
         page.click("#write")
         expect(page.locator("#error")).to_contain_text("needs its token")
         page.fill("#token", "secret")
-        page.click("#write")
+        with page.expect_request("**/v1/infill") as request:
+            page.click("#write")
+        assert request.value.post_data_json["temperature"] == 1.2
+        assert request.value.post_data_json["top_p"] == 0.83
         done(page)
+        expect(page.locator("#model")).to_have_text("This is “tiny”.")
         page.close()

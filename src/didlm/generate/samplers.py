@@ -15,7 +15,9 @@ from didlm.generate.limits import earliest, first, largest
 from didlm.kernels.here import runs_triton
 
 CAUTION = 1 / 4  # no gap is expected to receive more tokens than this in one adaptive step
-FEW = 2.0  # a leap that would bring fewer tokens than this gives way to a single one
+# A leap that would bring fewer tokens gives way to a single one. Where limits bind, whole numbers
+# are expected, up to rounding, until times as round: whether they reach 2 would be left to chance.
+FEW = 2 - 1e-9
 PATIENCE = 4  # times of the grid that may pass while a text waits for a single token
 END = 1 / 256  # from here a step goes straight to 0: models have hardly seen earlier times
 

@@ -1,6 +1,5 @@
 """What `didlm serve` does: load a model, listen, and drain when asked to stop."""
 
-import ipaddress
 import logging
 import os
 import signal
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from didlm.pretrained import load
 from didlm.serve.limits import Limits
+from didlm.serve.loopback import is_loopback
 
 INSTALL = "pip install 'didlm[serve]'"
 TOKEN = "DIDLM_TOKEN"  # in the environment: a command line can be read by others
@@ -36,7 +36,7 @@ def serve_for_user(
         from didlm.serve.connections import server_of
     except ImportError as error:
         raise ValueError(f"the service takes libraries ({error.name}): {INSTALL}") from None
-    token, loopback = os.environ.get(TOKEN) or None, _is_loopback(host)
+    token, loopback = os.environ.get(TOKEN) or None, is_loopback(host)
     if token is None and not loopback:
         raise ValueError(
             f"others than this machine could reach {host}: "
@@ -48,19 +48,17 @@ def serve_for_user(
     with _listen(host, port) as listening:
         app = create_app(load(model, device, dtype), Path(model).name, limits, token, loopback)
         server = server_of(app)
+
+        def stop(*_: object) -> None:
+            # Of a signal that comes before uvicorn takes care of them; once it has drained, it
+            # raises its own once more for whoever was there before it.
+            server.should_exit = True
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Uvicorn drains and then raises the signal once more, for whoever was there before it.
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, stop)
         address = f"[{host}]" if ":" in host else host
         print(f"didlm: http://{address}:{listening.getsockname()[1]}", file=sys.stderr, flush=True)
         server.run(sockets=[listening])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

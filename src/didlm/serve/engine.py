@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from didlm.generate.controls import Controls
+from didlm.generate.controls import Controls, suited
 from didlm.generate.draft import Draft
 from didlm.generate.driver import Finished
 from didlm.generate.joining import News, OpenWriter, Room
@@ -253,7 +253,8 @@ class Engine:
 
     def _new_writer(self) -> OpenWriter:
         model, limits = self.model, self.limits
-        plan = Controls().plan(model.tokenizer, model.method, model.longest, model.device)
+        controls = Controls(**suited({}, model.defaults))
+        plan = controls.plan(model.tokenizer, model.method, model.longest, model.device)
         scorer = scorer_of(model.network, max(model.longest, model.length or 0))
         # Forced words, which a request cannot have, would need more blanks; a grid has both ends.
         room = Room(limits.batch, limits.blanks + 1, limits.steps + 1)

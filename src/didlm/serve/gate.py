@@ -4,27 +4,22 @@ The gate refuses strangers and bodies that are too large or too slow, counts, an
 which nothing stands that a client has sent.
 """
 
-import asyncio
 import hmac
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
+from didlm.serve.body import Body, Gone, Message, Receive, Scope, Send
 from didlm.serve.faults import internal
 from didlm.serve.limits import Limits
+from didlm.serve.loopback import is_loopback
 from didlm.serve.metrics import Metrics
-from didlm.serve.refusals import refusal
+from didlm.serve.refusals import Refused, refusal
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("didlm.serve")
-DISCARDED = 2**25  # bytes of a body that is too large are read, so that the client hears why
-OURSELVES = ("127.0.0.1", "localhost", "[::1]")
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -56,7 +51,9 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 0
+        began, status, method = time.perf_counter(), 0, scope["method"]
+        if method == "HEAD":  # the server itself leaves out the body of the answer
+            scope = {**scope, "method": "GET"}
 
         async def noted(message: Message) -> None:
             nonlocal status
@@ -65,15 +62,13 @@ class Gate:
                 message = {**message, "headers": [*message["headers"], *_HEADERS]}
             await send(message)
 
+        body = Body(scope, receive, self.limits)
         try:
-            refused = self._refused(scope)
-            if refused is None:
-                body, refused = await self._body(scope, receive)
-            if refused is not None:
-                await refusal(*refused)(scope, receive, noted)
-                return
-            await self.app(scope, _replayed(body, receive), noted)
-        except _Gone:
+            self._check(scope)
+            await self.app(scope, _replayed(await body.whole(), receive), noted)
+        except Refused as error:
+            await refusal(error.status, error.message)(scope, receive, body.outlasted(noted))
+        except Gone:
             pass
         except Exception as error:
             message = internal(error)
@@ -84,47 +79,28 @@ class Gate:
             seconds = time.perf_counter() - began
             self.metrics.count("didlm_requests_total", route=route, status=str(status or 499))
             self.metrics.observe("didlm_request_seconds", seconds, route=route)
-            method = scope["method"] if scope["method"] in ("GET", "POST") else "other"
+            method = method if method in ("GET", "HEAD", "POST") else "other"
             log.info("%s %s %d %.3f s", method, route, status or 499, seconds)
 
-    def _refused(self, scope: Scope) -> tuple[int, str] | None:
+    def _check(self, scope: Scope) -> None:
+        """Look at the head of a request.
+
+        Raises:
+            Refused: if it comes from a stranger.
+        """
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self.names and host.rsplit(":", 1)[0] not in OURSELVES and host not in OURSELVES:
-            return 421, "this service answers to 127.0.0.1 and localhost only"
+        name = re.sub(r":\d*$", "", host).strip("[]")  # without the port
+        if self.names and not is_loopback(name):
+            raise Refused(421, "this service answers to 127.0.0.1 and localhost only")
         guarded = scope["path"].startswith(("/v1", "/metrics", "/openapi"))
         if self.token is not None and guarded:
             sent = headers.get(b"authorization", b"")
             wanted = b"Bearer " + self.token.encode()
             if not hmac.compare_digest(sent, wanted):
-                return 401, "this service needs its token: send it as 'Authorization: Bearer ...'"
-        return None
-
-    async def _body(self, scope: Scope, receive: Receive) -> tuple[bytes, tuple[int, str] | None]:
-        """All of the body, or why it is refused."""
-        most, parts, size, more = self.limits.body, list[bytes](), 0, True
-        too_large = 413, f"a request may have {most:,} bytes"
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > DISCARDED:
-            return b"", too_large
-        try:
-            async with asyncio.timeout(self.limits.body_seconds):
-                while more and size <= DISCARDED:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise _Gone
-                    size += len(message.get("body", b""))
-                    more = message.get("more_body", False)
-                    if size <= most:
-                        parts.append(message.get("body", b""))
-        except TimeoutError:
-            seconds = f"{self.limits.body_seconds:g}"
-            return b"", (408, f"the request did not come whole within {seconds} seconds")
-        return b"".join(parts), too_large if size > most else None
-
-
-class _Gone(Exception):
-    """The client left before it had asked anything."""
+                raise Refused(
+                    401, "this service needs its token: send it as 'Authorization: Bearer ...'"
+                )
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

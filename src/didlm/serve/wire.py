@@ -1,8 +1,8 @@
 """Requests and answers as they travel: what may be asked, and in which words it is answered."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from didlm.generate.tokens import COLDEST
 
@@ -14,6 +14,14 @@ Probability = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 class _Asked(BaseModel):
     # Numbers in quotation marks and misspelt names are refused, not guessed at.
     model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, asked: Any) -> Any:
+        """OpenAI's clients may say null where they choose nothing."""
+        if not isinstance(asked, dict):
+            return asked
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 class Writing(_Asked):
@@ -207,7 +215,7 @@ class OneModel(BaseModel):
     object: Literal["model"] = "model"
     created: int = 0
     owned_by: str = "didlm"
-    defaults: dict[str, float] = Field({}, description="What it suggests, where it does.")
+    defaults: dict[str, int | float] = Field({}, description="What it suggests, where it does.")
 
 
 class Models(BaseModel):

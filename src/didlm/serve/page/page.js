@@ -182,7 +182,7 @@ const heat = {
       const open = [opening || now[0]?.born > 0, ...now.map((token, i) =>
         token.open || token.born > 0 || now[i + 1]?.born > 0)];
       try {
-        const answer = await post("v1/gaps", {
+        const answer = await call("v1/gaps", {
           tokens: now.map(token => token.id), given: now.map(token => token.born === 0),
           open, t: Math.max(times[step], 1 / 256), top: 5,
         });
@@ -233,12 +233,13 @@ const heat = {
 
 // ---------------------------------------------------------------- talking to the service
 
-async function post(path, body, signal) {
+async function call(path, body, signal) {
   const headers = { "content-type": "application/json" };
   if ($("token").value) headers.authorization = `Bearer ${$("token").value}`;
+  const method = body ? "POST" : "GET";
   let answer;
   try {
-    answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+    answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Error("the service cannot be reached");
@@ -282,14 +283,31 @@ const value = name => SETTINGS[name]($(name).value);
 
 let writing = null;  // what stops it
 
-async function ask() {
+let met = false;
+
+// What is served, and how it suggests to be asked; a slider that was moved stays where it is.
+async function meet() {
+  const answer = await call("v1/models");
+  const { data: [{ id, defaults }] } = await answer.json();
+  $("model").textContent = `This is “${id}”.`;
+  for (const name of Object.keys(SETTINGS).filter(name => name in defaults)) {
+    $(name).defaultValue = defaults[name];
+    $(name).dispatchEvent(new Event("input"));
+  }
+  met = true;
+}
+
+function wanted() {
   const template = $("template").value, seed = $("seed").value.trim();
-  const asked = {
+  return {
     template: HAS_BLANK.test(template) ? template : `${template}[...]`,
     stream: true,
     ...Object.fromEntries(Object.keys(SETTINGS).map(name => [name, value(name)])),
+    ...seed && { seed: Number(seed) },
   };
-  if (seed) asked.seed = Number(seed);
+}
+
+async function ask() {
   writing = new AbortController();
   $("error").hidden = true;
   $("write").textContent = "Stop";
@@ -297,7 +315,8 @@ async function ask() {
   for (const id of ["copy", "save"]) $(id).disabled = true;
   let error = null;
   try {
-    const answer = await post("v1/infill", asked, writing.signal);
+    if (!met) await meet();
+    const answer = await call("v1/infill", wanted(), writing.signal);
     for await (const [name, data] of events(answer.body)) {
       if (name === "start") {
         begin(data);
@@ -346,7 +365,7 @@ async function save() {
   $("save").disabled = true;
   $("status").textContent = "Drawing …";
   try {
-    const answer = await post("v1/animation", {
+    const answer = await call("v1/animation", {
       tokens: tokens.map(token => token.id), born: tokens.map(token => token.born), times,
     });
     const link = document.createElement("a");
@@ -416,12 +435,4 @@ document.addEventListener("keydown", event => {
 });
 
 describe(null);
-fetch("v1/models").then(answer => answer.json())
-  .then(({ data: [{ id, defaults }] }) => {
-    $("model").textContent = `This is “${id}”.`;
-    for (const name of Object.keys(SETTINGS).filter(name => name in defaults)) {
-      $(name).value = defaults[name];
-      $(name).dispatchEvent(new Event("input"));
-    }
-  })
-  .catch(() => {});
+meet().catch(() => {});  // whoever asks for a text is told
