@@ -79,9 +79,7 @@ def fill_middle(console: Console, model: Model, story: str, seed: int) -> None:
     """Let the model write the middle of a story again; what is given is dim."""
     parts = around(story)
     with Watch(model.tokenizer, seconds_per_frame=SECONDS_PER_FRAME) as display:
-        (filled,) = model.infill(
-            parts, steps=STEPS, seed=seed + 1, callback=display.show
-        )
+        (filled,) = model.infill(parts, steps=STEPS, seed=seed + 1, callback=display.show)
     begin, _, end = (part if isinstance(part, str) else "" for part in parts)
     middle = filled.text[len(begin) : len(filled.text) - len(end)]
     console.print(Text.assemble((begin, "dim"), (middle, "bold"), (end, "dim")), soft_wrap=True)
