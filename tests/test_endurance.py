@@ -451,7 +451,9 @@ def test_two_processes_learn_what_one_does(store, alone, tmp_path, distribution,
     changes = PLAIN | {"distribution": distribution, "optimiser": optimiser}
     said = run_together(tmp_path, settings(store, **changes), tmp_path / "run", 2)
     assert said == ["trained"] * 2
-    np.testing.assert_allclose(losses(tmp_path / "run"), alone[optimiser], rtol=1e-5)
+    # Muon makes the faintest directions of a gradient as strong as the others, rounding included.
+    rtol = 1e-4 if optimiser == "muon" else 1e-5
+    np.testing.assert_allclose(losses(tmp_path / "run"), alone[optimiser], rtol=rtol)
     assert Model.from_pretrained(tmp_path / "run").generate(steps=2)
 
 

@@ -56,7 +56,9 @@ class World:
             dist.init_process_group(
                 backend, timeout=PATIENCE, **cast(Any, {} if size > 1 else alone)
             )
-        return World(rank, size, found, distribution == "fsdp")
+        world = World(rank, size, found, distribution == "fsdp")
+        world.wait()  # or one that fails at once would be gone before another has met it
+        return world
 
     def leave(self) -> None:
         """Take leave of the others."""
