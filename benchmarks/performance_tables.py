@@ -11,6 +11,7 @@ from calibrate import case_of, errors
 from didlm.plan.calibration import calibration
 from didlm.plan.case import expected_load
 from didlm.plan.counting import work_of
+from marks import between
 from recorded import Recorded, newest, number, read
 
 OF_SAMPLES = (
@@ -94,12 +95,7 @@ def filled(page: str, steps: list[Recorded], samples: list[Recorded]) -> str:
     drawn = {name for name, rows in drawable(steps, samples).items() if rows}
     for place, (table, *plots) in texts.items():
         images = [f"![{CAPTIONS[name]}](performance/{name}.png)" for name in plots if name in drawn]
-        text = "".join(f"{part}\n\n" for part in [table, *images] if part)
-        before, after = f"<!-- {place} -->\n", f"<!-- /{place} -->"
-        if before not in page or after not in page:
-            raise ValueError(f"the page has no place for '{place}'")
-        start, end = page.index(before) + len(before), page.index(after)
-        page = page[:start] + (f"\n{text}" if text else "") + page[end:]
+        page = between(page, place, "\n\n".join([table, *images]))
     return page
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import real_text_claims
 import real_text_tables as tables
+from marks import between
 from real_text_book import Book, Group
 from real_text_plots import CAPTIONS, draw
 
@@ -54,11 +55,7 @@ def filled(page: str, book: Book, drawn: dict[Group, list[Path]]) -> str:
         "middles": grouped(tables.middles),
     }
     for place, text in texts.items():
-        before, after = f"<!-- {place} -->\n", f"<!-- /{place} -->"
-        if before not in page or after not in page:
-            raise ValueError(f"the page has no place for '{place}'")
-        start, end = page.index(before) + len(before), page.index(after)
-        page = page[:start] + (f"\n{text}\n\n" if text else "") + page[end:]
+        page = between(page, place, text)
     return page
 
 

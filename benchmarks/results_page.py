@@ -15,10 +15,11 @@ from typing import Any
 from didlm.files import write_text
 from didlm.reproduce.experiment import experiments, find_experiment
 from didlm.reproduce.table import Outcome, markdown_table
+from marks import between
 
 PAGE = Path(__file__).parents[1] / "docs/results.md"
-BEGIN, END = "<!-- reproduce -->", "<!-- /reproduce -->"
-HEADING = "# Results\n"
+PLACE = "<!-- reproduce -->\n<!-- /reproduce -->\n"
+HEADING = "# Results"
 INTRODUCTION = """\
 ## The paper's tables at a small scale
 
@@ -71,16 +72,11 @@ def read(folders: Iterable[Path], commit: str = "") -> list[Record]:
 
 
 def filled(page: str, records: Sequence[Record]) -> str:
-    """The page with these tables between its markers, which it gets if it has none."""
+    """The page with these tables between its marks, which it gets if it has none."""
     parts = [INTRODUCTION, training(records), *map(section, records)]
-    text = "\n\n".join([BEGIN, *(part for part in parts if part), END])
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if begin and not end:
-        raise ValueError(f"the page has {BEGIN} but not {END}")
-    if not begin:
-        before = (page.rstrip() + "\n\n") if page.strip() else HEADING + "\n"
-    return before + text + (after if end else "\n")
+    if "reproduce -->" not in page:
+        page = f"{page.rstrip() or HEADING}\n\n{PLACE}"
+    return between(page, "reproduce", "\n\n".join(part for part in parts if part))
 
 
 def training(records: Sequence[Record]) -> str:

@@ -16,7 +16,6 @@ of the model's card, src/didlm/models/stories/README.md.
 
 import argparse
 import json
-import re
 import shlex
 import sys
 import time
@@ -33,6 +32,7 @@ from didlm.evaluate.samples import write_samples
 from didlm.generate.controls import PLAIN
 from didlm.pretrained import load
 from didlm.text.documents import read_documents
+from marks import between
 from recording import record
 
 HOME = Path(__file__).parents[1] / "src/didlm/models/stories"
@@ -194,14 +194,7 @@ def with_figures(card: str, row: Row) -> str:
         f"four stories in {row.steps} steps, {row.threads} cores": f"{row.seconds_for_four:.1f} s",
     }
     lines = ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in figures.items())]
-    table = "\n".join(lines) + "\n"
-    pattern = r"(<!-- figures -->\n).*?(<!-- /figures -->)"
-    found, times = re.subn(
-        pattern, lambda m: m[1] + "\n" + table + "\n" + m[2], card, flags=re.DOTALL
-    )
-    if times != 1:
-        raise ValueError("the card has no place for its figures")
-    return found
+    return between(card, "figures", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_nothing_outside_the_markers_is_touched(page_of, tmp_path) -> None:
     write(tmp_path, "generation", value=2.5)
     again = page_of.filled(later, page_of.read([tmp_path]))
     assert again == later.replace("| 1.500", "| 2.50")
-    with pytest.raises(ValueError, match="but not <!-- /reproduce -->"):
+    with pytest.raises(ValueError, match="no place for 'reproduce'"):
         page_of.filled("<!-- reproduce -->", records)
 
 
