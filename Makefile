@@ -10,7 +10,7 @@ PIP_ARGS ?=
 
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
+PIP   := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-long lint bench compare docs serve clean
@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "didlm needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Setting up $(VENV) (once; a few minutes for PyTorch) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) hatchling editables setuptools
+	$(PIP) --quiet hatchling editables setuptools
 	$(PIP) --no-build-isolation --editable '.[dev,plots,serve]'
 	@touch $@
 

@@ -29,7 +29,6 @@ from didlm.evaluate.grams import copied_share
 from didlm.evaluate.likelihood import Likelihood, evaluate
 from didlm.evaluate.quality import data_lengths, ks_distance
 from didlm.evaluate.samples import write_samples
-from didlm.generate.controls import PLAIN
 from didlm.pretrained import load
 from didlm.text.documents import read_documents
 from marks import between
@@ -81,7 +80,9 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, help="only write the cleaned texts to this folder")
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--device", default="cpu", help="for all but the time of four stories")
+    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     if options.texts:
         write_texts(options.stories, options.texts)
         return
@@ -131,7 +132,7 @@ def measured(stories: Path, count: int, device: str) -> Row:
     training = [text for name in TRAINING for text in cleaned(stories, name)]
     batch = BATCH if model.device.type == "cuda" else None
     plain, suited = (
-        write_samples(model, count, 0, batch, steps=STEPS, **controls) for controls in (PLAIN, {})
+        write_samples(each, count, 0, batch, steps=STEPS) for each in (model.plain(), model)
     )
     plain_lengths, suited_lengths = (
         np.array([len(sample.tokens) for sample in samples]) for samples in (plain, suited)

@@ -25,7 +25,7 @@ from didlm.methods.registry import OURS, find_method
 from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
-from didlm.pretrained import Model
+from didlm.pretrained import Model, load
 
 TEXTS = [
     "a cat saw a dog. ",
@@ -123,6 +123,22 @@ def test_every_method_is_in_one_report(report) -> None:
             assert (run["length_ks"] is not None) == judged
     assert models["did"]["training_flops"] == 5e6
     assert models["ar"]["training_flops"] is None
+
+
+def test_what_a_model_suggests_counts_for_nothing(folders, data, report, tmp_path) -> None:
+    model = load(folders["did"])
+    model.defaults = {"top_p": 0.1, "rate_scale": 0.2}
+    model.save_pretrained(tmp_path / "did")
+    options = ["--num", 6, "--steps", 4, "--training-data", data, "--batch-size", 6]
+    result = compare(tmp_path / "did", "--data", data, *options, "--out", tmp_path / "report")
+    assert result.exit_code == 0, result.output
+    found, before = (
+        json.loads((folder / "results.json").read_text(encoding="utf-8"))["models"][0]
+        for folder in (tmp_path / "report", report)
+    )
+    one, other = found["samples"][-1], before["samples"][-1]
+    assert one["steps_asked"] == other["steps_asked"] == 4
+    assert (one["lengths"], one["entropy_bits"]) == (other["lengths"], other["entropy_bits"])
 
 
 def test_the_page_needs_nothing_from_elsewhere(report) -> None:

@@ -560,14 +560,33 @@ def test_what_is_not_chosen_is_as_the_model_suggests(free) -> None:
     assert texts(again) == suggested
 
 
+WRONG_DEFAULTS = [
+    ({"top_p": 2}, "top-p must be"),
+    ({"top_p": 0}, "top-p must be"),
+    ({"top_p": math.nan}, "top-p must be"),
+    ({"temperature": 10**400}, "no computer can hold"),
+    ({"rate_scale": -1}, "scale of rates must be positive"),
+    ({"top_p": "0.5"}, "not all numbers"),
+    ({"temperature": True}, "not all numbers"),
+    ({"steps": 8}, "may be of temperature, top_p, position_temperature, rate_scale"),
+    ([0.5], "may be of"),
+    (None, "may be of"),
+]
+
+
 def test_what_a_model_suggests_is_kept_with_it(free, tmp_path) -> None:
     replace(free, defaults={"top_p": 0.5}).save_pretrained(tmp_path)
     assert load(tmp_path).defaults == {"top_p": 0.5}
     config = json.loads((tmp_path / "config.json").read_text())
-    for defaults in ({"top_p": 2}, {"top_p": "0.5"}, {"steps": 8}, {"top_k": True}, [0.5], None):
+    for defaults, words in WRONG_DEFAULTS:
         (tmp_path / "config.json").write_text(json.dumps(config | {"defaults": defaults}))
-        with pytest.raises(ValueError, match="config.json is damaged: .*p"):
+        with pytest.raises(ValueError, match=f"config.json is damaged: .*{words}"):
             load(tmp_path)
+    before = (tmp_path / "model.safetensors").stat().st_mtime_ns
+    for defaults, words in WRONG_DEFAULTS:
+        with pytest.raises(ValueError, match=words):
+            replace(free, defaults=defaults).save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before
     del config["defaults"]  # of an older file
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert load(tmp_path).defaults == {}

@@ -18,6 +18,7 @@ from didlm.harness import running
 from didlm.harness.model import HarnessModel, answer_of
 from didlm.harness.running import run_harness
 from didlm.methods.registry import OURS
+from didlm.pretrained import load
 from didlm.reproduce.downstream import downstream, local_task, read_choices
 from didlm.reproduce.experiment import experiments
 from didlm.reproduce.scale import find_scale
@@ -199,12 +200,17 @@ class TestRolling:
 class TestCommand:
     def test_both_kinds_of_tasks(self, place, tmp_path) -> None:
         out = tmp_path / "figures.json"
-        arguments = ["--model", place / "models/did", "--tasks", "mine_local,words_local"]
+        model = load(place / "models/did")
+        model.defaults = {"rate_scale": 0.9}
+        model.save_pretrained(tmp_path / "suited")
+        arguments = ["--model", tmp_path / "suited", "--tasks", "mine_local,words_local"]
         arguments += ["--include", place, "--draws", 2, "--steps", 4, "--json", out]
         result = CliRunner().invoke(app, ["lm-eval", *map(str, arguments)])
         assert result.exit_code == 0, (result.output, result.exception)
         found = json.loads(out.read_text())
         assert found["likelihood"] == "bound"
+        settings = {name: found["settings"][name] for name in ("steps", "top_p", "rate_scale")}
+        assert settings == {"steps": 4, "top_p": 1, "rate_scale": 0.9}
         assert set(found["results"]) == {"mine_local", "words_local"}
         assert "lower bounds" in " ".join(result.stdout.split())
         assert "acc_norm" in result.stdout

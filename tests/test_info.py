@@ -3,7 +3,9 @@ import re
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from didlm.cli import app
 from didlm.data.tokenizer import Tokenizer
 from didlm.info import describe, in_words
 from didlm.methods.did import DID
@@ -80,8 +82,15 @@ def test_a_run_is_also_a_model(run) -> None:
     assert "is a model" in words
     assert "20 of 50" in words
     assert "12.500 nats per document at step 10" in words
+    assert re.search("suggests +nothing", words)
     with refused("only a token store can be verified"):
         describe(folder, verify=True)
+
+
+def test_a_model_is_also_known_by_its_shipped_name() -> None:
+    result = CliRunner().invoke(app, ["info", "stories"])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"suggests +top_p 0\.8, rate_scale 1\.05\n", result.output)
 
 
 def test_what_is_none_of_them_is_refused(run, tmp_path) -> None:

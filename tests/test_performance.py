@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/performance.md"
-NAMES = ("recording", "recorded", "calibrate", "performance_tables", "performance_plots")
+NAMES = ("marks", "recording", "recorded", "calibrate", "performance_tables", "performance_plots")
 
 
 @pytest.fixture
@@ -51,6 +51,22 @@ def test_the_page_is_what_the_records_say(tables) -> None:
     recorded = sys.modules["recorded"]
     now = tables.filled(page, recorded.training_steps(), tables.sampled())
     assert now == page, "run python benchmarks/performance.py"
+
+
+def test_the_readme_says_what_the_page_says() -> None:
+    rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    reached = {row[0].removeprefix("| "): row[4] for row in rows if len(row) == 7}
+    readme = (ROOT / "README.md").read_text()
+    step, memory = reached["training step, fixed length, vocabulary 50,257"].split(" ms, ")
+    assert f"| **{float(step):.0f} ms, {memory}** |" in readme
+    for name in (
+        "training step, variable length, vocabulary 30,522",
+        "GPU waits for batches, variable length",
+        "sampling 32 x 1,024 tokens, 64 steps",
+    ):
+        assert f"| **{reached[name]}** |" in readme
+    paper = reached["sampling 32 stories, 64 steps, tau-leaping"].split(",")[0]
+    assert f"| 2.9 s | **{paper}** |" in readme
 
 
 def test_goals_are_met_or_not(tables) -> None:

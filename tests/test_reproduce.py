@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,14 @@ class TestSentences:
                 shop.sources.texts(name)
         with pytest.raises(ValueError, match="name a file with --data gsm8k-train=PATH"):
             read_questions(shop.sources, "gsm8k-train")
+
+    def test_what_a_model_suggests_counts_for_nothing(self, tmp_path) -> None:
+        model = replace(load("stories"), defaults={"top_p": 0.1, "rate_scale": 0.2})
+        model.save_pretrained(tmp_path / "model")
+        models = {"stories-did": str(tmp_path / "model")}
+        shop = Workshop(tmp_path, find_scale("smallest"), Sources({}), models)
+        assert shop.model("stories-did").defaults == model.defaults
+        assert shop.writer("stories-did").defaults == {}
 
     def test_data_and_judges_are_looked_for_before_anything_is_trained(
         self, files, tmp_path, monkeypatch

@@ -119,7 +119,12 @@ class TestInfilling:
 
     def test_what_is_not_chosen_is_as_the_model_suggests(self) -> None:
         model = tiny_model()
-        model.defaults = {"top_p": 0.5, "temperature": 0.7, "rate_scale": 1.3, "top_k": 90}
+        model.defaults = {
+            "top_p": 0.5,
+            "temperature": 0.7,
+            "rate_scale": 1.3,
+            "position_temperature": 0.8,
+        }
         with serving(model) as service:
             assert service.call("/v1/models")[1]["data"][0]["defaults"] == model.defaults
             for chosen in ({}, {"top_p": 1.0}, {"temperature": 1.2}):
@@ -286,7 +291,7 @@ class TestWhatIsRefused:
             ("infill", {"template": "a[_]" * 10_000}, "may have 64 blanks: got 10000"),
             ("infill", {"template": "[...300-300]"}, "more than the maximum of 256"),
             ("infill", {}, "'template' is missing"),
-            ("infill", [], "the body is wrong"),
+            ("infill", [], "the body is not a JSON object"),
             ("infill", {"template": "\ud800[...]"}, "unable to parse raw data as a unicode string"),
             ("score", {"text": "a", "draws": 4096}, "a score may take 256 draws"),
             ("score", {"text": "abc", "given": "x[...]"}, "does not match the template"),

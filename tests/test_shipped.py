@@ -1,7 +1,8 @@
 """The model that comes with the package keeps the promises of its card that need no data."""
 
+import csv
 import json
-import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from didlm.cli import app
 from didlm.locate import MODELS, shipped
 
 HOME = MODELS / "stories"
+RESULTS = Path(__file__).parents[1] / "benchmarks/results"
 STORY = (
     "Once upon a time, there was a little girl named Lily. She loved to play in the park. One day, "
     "she saw a big dog. The dog was very sad. Lily gave the dog a hug and they became friends."
@@ -50,10 +52,21 @@ def test_its_card_names_data_licences_figures_and_limits() -> None:
     card = (HOME / "README.md").read_text()
     for part in ("TinyStories", "CDLA-Sharing-1.0", "TinyFabulist", "MIT", "CC BY", "## Limits"):
         assert part in card
-    found = re.search(r"unseen TinyStories, bits per byte, at most \| (0\.\d+) ±", card)
-    assert found is not None
-    assert float(found[1]) <= 0.80
-    assert "SETTINGS" not in card
+    with (RESULTS / "shipped.csv").open(newline="") as file:
+        *_, row = csv.DictReader(file)
+    error = f"{float(row['tinystories_bits']):.3f} ± {float(row['tinystories_error']):.3f}"
+    length = f"{float(row['mean_length_suited']):.0f}; {float(row['mean_length']):.0f} tokens"
+    assert f"| unseen TinyStories, bits per byte, at most | {error} |" in card
+    assert f"| {length} (the data: {float(row['data_mean_length']):.0f}) |" in card
+    assert float(row["tinystories_bits"]) <= 0.80
+    assert abs(float(row["mean_length_suited"]) / float(row["data_mean_length"]) - 1) < 0.05
+    assert float(row["copied_suited"]) <= 1.5 * float(row["copied_unseen"])
+
+
+def test_it_suggests_what_its_card_says(model) -> None:
+    assert model.defaults == {"top_p": 0.8, "rate_scale": 1.05}
+    for name, value in model.defaults.items():
+        assert f"`{name}={value}`" in model.card
 
 
 def test_where_no_model_is_named_it_writes(model, tmp_path) -> None:

@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from didlm.locate import shipped
 from didlm.store.format import Manifest, Store
 from didlm.text.sources import is_store
 
@@ -53,7 +54,9 @@ def in_words(about: dict[str, Any]) -> str:
 
 
 def show_info(folder: Path, verify: bool, as_json: bool) -> None:
-    """Print what a folder is."""
+    """Print what a folder is, or the model of a shipped name."""
+    if not folder.exists():
+        folder = shipped().get(str(folder), folder)
     about = describe(folder, verify)
     print(json.dumps(about, indent=2, ensure_ascii=False) if as_json else in_words(about))
 
@@ -152,6 +155,7 @@ def _model(folder: Path) -> dict[str, Any]:
         "parameters": _parameters(weights) if weights.is_file() else None,
         "vocabulary": config["model"].get("vocabulary"),
         "longest": config.get("longest"),
+        "defaults": config.get("defaults", {}),
         "bytes": weights.stat().st_size if weights.is_file() else None,
         "format": config.get("format"),
         "didlm": config.get("didlm"),
@@ -159,12 +163,13 @@ def _model(folder: Path) -> dict[str, Any]:
 
 
 def _model_rows(model: dict[str, Any]) -> dict[str, str]:
-    there = model["parameters"] is not None
+    there, defaults = model["parameters"] is not None, model["defaults"] or {}
     return {
         "method": str(model["method"]),
         "parameters": f"{model['parameters']:,}" if there else "there is no model.safetensors",
         "vocabulary": f"{model['vocabulary']:,}" if model["vocabulary"] else "unknown",
         "longest text": f"{model['longest']:,} tokens" if model["longest"] else "unknown",
+        "suggests": ", ".join(f"{name} {value}" for name, value in defaults.items()) or "nothing",
         "size": f"{model['bytes'] / 1e6:,.1f} MB" if there else "0 MB",
         "made": f"by didlm {model['didlm']}, format {model['format']}",
     }

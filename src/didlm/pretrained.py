@@ -239,6 +239,10 @@ class Model:
             device=self.device,
         )
 
+    def plain(self) -> "Model":
+        """The same model without its defaults: it writes the distribution that it has learnt."""
+        return replace(self, defaults={})
+
     def save_pretrained(self, folder: Path | str, card: str = "", dtype: str | None = None) -> None:
         """Write the folder; an older model there is replaced file by file, never half-written.
 
@@ -249,9 +253,9 @@ class Model:
                 take half the room, and are loaded in any precision.
 
         Raises:
-            ValueError: if a weight is too large for the dtype.
+            ValueError: if a weight is too large for the dtype, or the defaults cannot be.
         """
-        folder = Path(folder)
+        folder, defaults = Path(folder), check_defaults(self.defaults)
         kind = None if dtype is None else _dtype(dtype)
         self.card = card or self.card or bare_card(self.method.name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -270,7 +274,7 @@ class Model:
             "model": asdict(self.network.config),
             "longest": self.longest,
             "lossless": self.lossless,
-            "defaults": self.defaults,
+            "defaults": defaults,
         }
         write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
         write_text(folder / "README.md", self.card)

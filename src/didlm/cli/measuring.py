@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from didlm.cli.endings import training_may_stop
-from didlm.cli.options import Device, ModelName
+from didlm.cli.options import SUGGESTED, Device, ModelName
 
 
 def evaluate(
@@ -34,8 +34,12 @@ def evaluate(
     ] = False,
     num: Annotated[int, typer.Option(help="--samples: how many texts.")] = 64,
     steps: Annotated[int, typer.Option(help="--samples: of the time grid.")] = 64,
-    top_p: Annotated[float | None, typer.Option(help="--samples: as for generate.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="--samples: as for generate.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="--samples: as for generate.", show_default=SUGGESTED)
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="--samples: as for generate.", show_default=SUGGESTED)
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="--samples: texts written together.")
     ] = None,
@@ -154,7 +158,9 @@ def lm_eval(
     limit: Annotated[int | None, typer.Option(help="Documents of each task.")] = None,
     draws: Annotated[int, typer.Option(min=1, help="Noised states of a continuation.")] = 32,
     steps: Annotated[int, typer.Option(help="Of generation, as for generate.")] = 64,
-    top_p: Annotated[float | None, typer.Option(help="Of generation, as for generate.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Of generation, as for generate.", show_default=SUGGESTED)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of noise and samples.")] = 0,
     batch_size: Annotated[int | None, typer.Option(help="Texts written together.")] = None,
     device: Device = "cpu",

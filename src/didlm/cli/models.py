@@ -9,7 +9,9 @@ from didlm.cli.options import AsJson, ModelName
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="Folder of a store, a run or a model.")],
+    path: Annotated[
+        Path, typer.Argument(help="Folder of a store, a run or a model, or a shipped name.")
+    ],
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare a store with its hashes.")
     ] = False,

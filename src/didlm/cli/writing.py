@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from didlm.cli.options import Device, ModelName, Precision
+from didlm.cli.options import SUGGESTED, Device, ModelName, Precision
 
 _STORIES = "stories"  # the model that writes where none is named
 
@@ -23,19 +23,29 @@ def _writing(
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Draw from the likeliest tokens that together have this probability."),
+        typer.Option(
+            help="Draw from the likeliest tokens that together have this probability.",
+            show_default=SUGGESTED,
+        ),
     ] = None,
     top_k: Annotated[
         int | None, typer.Option(help="Draw from so many of the likeliest tokens.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="Below 1: likelier tokens; above 1: more varied ones.")
+        float | None,
+        typer.Option(
+            help="Below 1: likelier tokens; above 1: more varied ones.", show_default=SUGGESTED
+        ),
     ] = None,
     position_temperature: Annotated[
-        float | None, typer.Option(help="Below 1: tokens come first where the model is surest.")
+        float | None,
+        typer.Option(
+            help="Below 1: tokens come first where the model is surest.", show_default=SUGGESTED
+        ),
     ] = None,
     rate_scale: Annotated[
-        float | None, typer.Option(help="Below 1: shorter texts; above 1: longer ones.")
+        float | None,
+        typer.Option(help="Below 1: shorter texts; above 1: longer ones.", show_default=SUGGESTED),
     ] = None,
     sampler: Annotated[
         str | None, typer.Option(help="adaptive, tau-leaping, counted, jump-chain.")

@@ -14,7 +14,6 @@ from didlm.evaluate.likelihood import Likelihood, evaluate
 from didlm.evaluate.order import Order, measure_order
 from didlm.evaluate.quality import Quality, measure
 from didlm.evaluate.samples import write_samples
-from didlm.generate.controls import PLAIN
 from didlm.generate.results import Sample
 from didlm.generate.samplers import one_by_one
 from didlm.model.transformer import non_embedding_parameters
@@ -118,12 +117,12 @@ def gather(
     Args:
         name: what it is called in the report.
         folder: where it lies, with the metrics of its training if they are still there.
-        model: the model.
+        model: the model; what it suggests counts for nothing.
         plan: what to measure.
         judge: of the samples, if there is one.
         say: told what is going on.
     """
-    curve = metrics(folder)
+    model, curve = model.plain(), metrics(folder)
     flops = [line["flops"] for line in curve if line.get("flops")]
     entry = Entry(
         name=name,
@@ -151,7 +150,7 @@ def gather(
             plan.seed,
             plan.batch_size,
             steps=steps,
-            **{**PLAIN, "temperature": temperature},
+            temperature=temperature,
         )
         return look_at(model, samples, plan, judge, steps, temperature)
 

@@ -22,13 +22,7 @@ GRIDS = {"uniform": uniform_grid, "cosine": cosine_grid}
 WHOLE = ("steps", "top_k", "length", "min_length", "max_length", "corrections", "correction_steps")
 FIXED_ONLY = ("counted", "jump-chain")
 # What a model may suggest, and what holds without: the distribution that it has learnt.
-PLAIN = {
-    "temperature": 1.0,
-    "top_p": 1.0,
-    "top_k": None,
-    "position_temperature": 1.0,
-    "rate_scale": 1.0,
-}
+PLAIN = dict.fromkeys(("temperature", "top_p", "position_temperature", "rate_scale"), 1.0)
 
 
 @dataclass(frozen=True)
@@ -245,5 +239,9 @@ def check_defaults(defaults: object) -> dict[str, float]:
         raise ValueError(f"its defaults are {defaults!r}: they may be of {', '.join(PLAIN)}")
     if not all(type(value) in (int, float) for value in defaults.values()):
         raise ValueError(f"its defaults are not all numbers: {defaults!r}")
-    Controls(**defaults)
-    return defaults
+    try:
+        checked: dict[str, Any] = {name: float(value) for name, value in defaults.items()}
+    except OverflowError:
+        raise ValueError("its defaults are numbers that no computer can hold") from None
+    Controls(**checked)
+    return checked

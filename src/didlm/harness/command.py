@@ -34,14 +34,13 @@ def harness_for_user(
     if not names:
         raise ValueError("--tasks names no task: give their names with commas between them")
     model = load(name, device)
-    options["top_p"] = suited({"top_p": options["top_p"]}, model.defaults)["top_p"]
     found = run_harness(model, names, include, shots, limit, **options)
     kind = "exact" if model.method.exact else "bound" if model.method.bounded else "none"
     figures = {
         "model": name,
         "method": model.method.name,
         "likelihood": kind,
-        "settings": options,
+        "settings": options | suited({"top_p": options["top_p"]}, model.defaults),
         "results": found["results"],
     }
     if json is not None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from didlm.evaluate.quality import Verdict, data_lengths, measure
-from didlm.generate.controls import PLAIN
 from didlm.generate.results import Sample
 from didlm.generate.template import Blank, Parts
 from didlm.pretrained import Model
@@ -79,7 +78,7 @@ def _measured(shop: Workshop, request: Request) -> dict[str, Any]:
 
 def _controls(model: Model, request: Request) -> dict[str, Any]:
     """The paper's way to sample; ILM writes one token a step, so it is done after as many."""
-    controls: dict[str, Any] = {**PLAIN, "top_p": request.top_p}
+    controls: dict[str, Any] = {"top_p": request.top_p}
     if SAMPLER in model.method.samplers:
         return controls | {"steps": request.steps, "grid": request.grid, "sampler": SAMPLER}
     return controls | {"max_length": min(request.steps, model.longest)}

@@ -167,8 +167,11 @@ class Workshop:
         return self._loaded[key]
 
     def writer(self, run: str) -> Model:
-        """The model of a run to sample from: in 16 bits where that is what is fast."""
-        return self.model(run, dtype="bf16" if self.device.startswith("cuda") else "fp32")
+        """The model of a run to sample from: in 16 bits where that is what is fast.
+
+        What it suggests counts for nothing.
+        """
+        return self.model(run, dtype="bf16" if self.device.startswith("cuda") else "fp32").plain()
 
     def judge(self, run: str) -> Judge:
         """Who judges the samples of a run.

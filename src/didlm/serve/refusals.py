@@ -51,8 +51,10 @@ def sentence(errors: Sequence[Any]) -> tuple[str, str | None]:
         return f"there is no field '{place[-1][:80]}'", None
     if first["type"] == "missing":
         return (f"'{name}' is missing" if name else "the request has no body"), name or None
+    if not name:
+        return "the body is not a JSON object", None
     said = first["msg"][:1].lower() + first["msg"][1:]
-    return (f"'{name}': {said}" if name else f"the body is wrong: {said}"), name or None
+    return f"'{name}': {said}", name
 
 
 def unreadable(error: BaseException | None) -> str:

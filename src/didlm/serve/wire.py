@@ -215,7 +215,7 @@ class OneModel(BaseModel):
     object: Literal["model"] = "model"
     created: int = 0
     owned_by: str = "didlm"
-    defaults: dict[str, int | float] = Field({}, description="What it suggests, where it does.")
+    defaults: dict[str, float] = Field({}, description="What it suggests, where it does.")
 
 
 class Models(BaseModel):

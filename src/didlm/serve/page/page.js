@@ -284,6 +284,7 @@ const value = name => SETTINGS[name]($(name).value);
 let writing = null;  // what stops it
 
 let met = false;
+const suggested = {};  // where sliders stand that show what the model suggests, as near as they can
 
 // What is served, and how it suggests to be asked; a slider that was moved stays where it is.
 async function meet() {
@@ -291,8 +292,10 @@ async function meet() {
   const { data: [{ id, defaults }] } = await answer.json();
   $("model").textContent = `This is “${id}”.`;
   for (const name of Object.keys(SETTINGS).filter(name => name in defaults)) {
+    const moved = $(name).value !== $(name).defaultValue;
     $(name).defaultValue = defaults[name];
     $(name).dispatchEvent(new Event("input"));
+    if (!moved) suggested[name] = $(name).value;
   }
   met = true;
 }
@@ -302,7 +305,8 @@ function wanted() {
   return {
     template: HAS_BLANK.test(template) ? template : `${template}[...]`,
     stream: true,
-    ...Object.fromEntries(Object.keys(SETTINGS).map(name => [name, value(name)])),
+    ...Object.fromEntries(Object.keys(SETTINGS)
+      .filter(name => $(name).value !== suggested[name]).map(name => [name, value(name)])),
     ...seed && { seed: Number(seed) },
   };
 }
