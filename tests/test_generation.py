@@ -487,6 +487,7 @@ def test_top_k_and_top_p_leave_the_likeliest_tokens_of_a_gap(fixed) -> None:
     (gap,) = fixed.gaps("", top=4)
     likeliest = [text for text, _ in gap.likely]
     assert set(first_tokens(fixed, 200, top_k=1)) == set(likeliest[:1])
+    assert set(first_tokens(fixed, 200, temperature=0)) == set(likeliest[:1])
     assert set(first_tokens(fixed, 500, top_k=4)) == set(likeliest)
     (_, first), (_, second), *_ = gap.likely
     drawn = first_tokens(fixed, 1000, top_p=(first + second) * 0.99)
@@ -941,8 +942,8 @@ def test_writing_leaves_no_gradients_and_switches_dropout_off(stories) -> None:
         ({"top_p": 0.0}, "top-p must be above 0 and at most 1: got 0.0"),
         ({"top_p": 1.5}, "top-p must be above 0 and at most 1: got 1.5"),
         ({"top_k": 0}, "top-k must be at least 1: got 0"),
-        ({"temperature": 0.0}, "the temperature must be positive: got 0.0"),
-        ({"temperature": math.nan}, "the temperature must be positive: got nan"),
+        ({"temperature": -0.1}, "the temperature must be a number from 0 on: got -0.1"),
+        ({"temperature": math.nan}, "the temperature must be a number from 0 on: got nan"),
         ({"rate_scale": 0.0}, "the scale of rates must be positive: got 0.0"),
         ({"position_temperature": -1.0}, "the position temperature must be positive: got -1.0"),
         (

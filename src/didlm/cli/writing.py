@@ -34,7 +34,8 @@ def _writing(
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="Below 1: likelier tokens; above 1: more varied ones.", show_default=SUGGESTED
+            help="Below 1: likelier tokens, 0: the likeliest; above 1: more varied.",
+            show_default=SUGGESTED,
         ),
     ] = None,
     position_temperature: Annotated[

@@ -36,7 +36,7 @@ class Controls:
         grid: 'uniform', or 'cosine', which takes shorter steps at the start.
         caution: how many tokens a gap may expect in one adaptive step: with more, up to 1, the
             network is called less often, and more tokens come that do not know of each other.
-        temperature: of the tokens; below 1 for likelier ones.
+        temperature: of the tokens; below 1 for likelier ones, 0 for the likeliest.
         top_p: draw tokens from the smallest set that has this probability.
         top_k: draw tokens from so many of the likeliest.
         position_temperature: below 1 tokens come where the model is surer that some are missing.

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from didlm.generate.uniforms import once_more
 
 BLOCK = 128  # tokens are drawn in two strides: first their block, then their place in it
-COLDEST = 1e-30  # a temperature at which only the likeliest tokens are left
+COLDEST = 1e-30  # a temperature at which only the likeliest tokens are left, and what 0 means
 NUCLEUS = 256  # how many of the likeliest tokens are tried first as the nucleus
 
 
@@ -28,8 +28,8 @@ class TokenControls:
     def __post_init__(self) -> None:
         if isinstance(self.temperature, Tensor) or isinstance(self.top_p, Tensor):
             return  # they were numbers once, and checked then
-        if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"the temperature must be positive: got {self.temperature}")
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"the temperature must be a number from 0 on: got {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top-p must be above 0 and at most 1: got {self.top_p}")
         if self.top_k is not None and self.top_k < 1:

@@ -4,8 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from didlm.generate.tokens import COLDEST
-
 Text = Annotated[str, Field(max_length=2**18)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Probability = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -54,7 +52,7 @@ class Writing(_Asked):
             limits["max_length"] = max(1, min(given + self.max_tokens, longest))
         return {
             "steps": self.steps,
-            "temperature": None if self.temperature is None else max(self.temperature, COLDEST),
+            "temperature": self.temperature,
             "top_p": self.top_p,
             **limits,
         }
