@@ -421,8 +421,8 @@ class TestModelFolder:
     def test_impossible_requests_are_refused(self, model) -> None:
         with pytest.raises(ValueError, match="cannot write 0 texts"):
             model.generate(num_samples=0)
-        with pytest.raises(ValueError, match="temperature must be positive"):
-            model.generate(temperature=0.0)
+        with pytest.raises(ValueError, match="temperature must be a number from 0 on"):
+            model.generate(temperature=-1.0)
         with pytest.raises(ValueError, match="at least 1: got 0"):
             model.generate(steps=0)
 
