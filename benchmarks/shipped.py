@@ -6,8 +6,8 @@ r"""The model that comes with the package: made of a run, and measured for its c
     python benchmarks/shipped.py STORIES --run runs/stories     # from a run, in 16 bits
     python benchmarks/shipped.py STORIES                        # measured again
 
-The defaults for generation that config.json names are kept: they were chosen by samples of others
-than the seed that is measured here.
+The defaults for generation that config.json names are kept; they were chosen by samples of other
+seeds than the one that is measured here.
 
 STORIES is a folder with tinystories.{train,valid}, fables.{train,valid} and childrens_books.train
 as .jsonl.xz. Appends a row to benchmarks/results/shipped.csv, and writes its figures into the table
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, help="only write the cleaned texts to this folder")
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--device", default="cpu", help="for all but the time of four stories")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of the processor")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.texts:

@@ -102,6 +102,11 @@ def test_what_is_none_of_them_is_refused(run, tmp_path) -> None:
                          (file, "is a file")):  # fmt: skip
         with refused(f"{path} is not a token store, a run or a model: it {reason}"):
             describe(path)
+    whole = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(json.dumps(json.loads(whole) | {"defaults": [0.5]}))
+    with refused("config.json is damaged: it is not a JSON object"):
+        describe(folder)
+    (folder / "config.json").write_text(whole)
     (folder / "run.json").write_text("[]")
     with refused("run.json is damaged: it is not a JSON object"):
         describe(folder)

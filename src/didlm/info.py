@@ -155,7 +155,7 @@ def _model(folder: Path) -> dict[str, Any]:
         "parameters": _parameters(weights) if weights.is_file() else None,
         "vocabulary": config["model"].get("vocabulary"),
         "longest": config.get("longest"),
-        "defaults": config.get("defaults", {}),
+        "defaults": _dict(config.get("defaults", {}), f"'defaults' of {folder / 'config.json'}"),
         "bytes": weights.stat().st_size if weights.is_file() else None,
         "format": config.get("format"),
         "didlm": config.get("didlm"),
@@ -163,7 +163,7 @@ def _model(folder: Path) -> dict[str, Any]:
 
 
 def _model_rows(model: dict[str, Any]) -> dict[str, str]:
-    there, defaults = model["parameters"] is not None, model["defaults"] or {}
+    there, defaults = model["parameters"] is not None, model["defaults"]
     return {
         "method": str(model["method"]),
         "parameters": f"{model['parameters']:,}" if there else "there is no model.safetensors",
@@ -211,8 +211,12 @@ def _json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError) as problem:
         raise ValueError(f"{path} is damaged: {problem}") from None
+    return _dict(content, str(path))
+
+
+def _dict(content: Any, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is damaged: it is not a JSON object")
+        raise ValueError(f"{what} is damaged: it is not a JSON object")
     return content
 
 
