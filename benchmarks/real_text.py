@@ -15,6 +15,8 @@ Models are in runs/real-text/trained, records in runs/real-text/records. What ha
 done again, and what is asked for later is added: `measure --temperatures 1.15`, say. Samples come
 in the order of their steps, so that what has no time are the most steps; with `measure --steps 16
 64 256` it is some seven minutes, with `train --seconds 30` ten. (All of these are estimates.)
+Nothing but `--kinds samples` has seconds that count: the other kinds may run side by side, in
+processes of their own that share out the runs with `--only`.
 With the records copied to benchmarks/results/real_text, on any machine (seconds):
 
     python benchmarks/real_text.py page       # docs/results.md and docs/results/
@@ -37,7 +39,7 @@ from didlm.compare.gather import metrics
 from didlm.model.transformer import non_embedding_parameters
 from didlm.train.loop import train
 from real_text_data import make_chunks, prepare, read_facts
-from real_text_figures import Amounts, Measurer
+from real_text_figures import KINDS, Amounts, Measurer
 from real_text_page import write_page
 from real_text_records import Records, Task, work_through
 from real_text_runs import Run, chosen, training_settings
@@ -81,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             batch_size=options.batch_size,
         )
         places = (home / "data", home / "trained", records, options.device)
-        tasks = Measurer(*places, amounts).tasks(runs)
+        tasks = [t for t in Measurer(*places, amounts).tasks(runs) if t.kind in options.kinds]
     return 0 if work_through(tasks, options.budget) else 1
 
 
@@ -151,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--device", default="cuda")
     second.add_argument("--seconds", type=float, default=60.0, help="of training, of each run")
     second.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    third.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     third.add_argument("--size", type=int, default=300_000, help="bytes of a set")
     third.add_argument("--samples", type=int, default=64, help="whole documents")
     third.add_argument("--repeats", type=int, default=3, help="at most, to measure seconds")

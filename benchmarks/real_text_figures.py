@@ -39,6 +39,7 @@ from real_text_runs import (
     Setting,
 )
 
+KINDS = ("likelihood", "reference", "middles", "samples")  # what a task's name begins with
 REPLICATES = 8  # of a bound
 TOP_P = 0.9
 EXAMPLE = 500  # characters that are kept of a sample

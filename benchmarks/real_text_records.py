@@ -79,6 +79,11 @@ class Task:
     seconds: float  # that it may take
     do: Callable[[], None]
 
+    @property
+    def kind(self) -> str:
+        """What is done: the first word of the name."""
+        return self.name.split()[0]
+
 
 def work_through(tasks: Iterable[Task], seconds: float) -> bool:
     """Do tasks for which there is time; one that fails does not keep others from being done.
