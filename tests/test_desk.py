@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from didlm.generate import desk, uniforms
 from didlm.generate.corrector import corrected
-from didlm.generate.desk import PLACES, PlainDesk, RoomyDesk, rounded_rows
+from didlm.generate.desk import PLACES, PlainDesk, RoomyDesk
 from didlm.generate.draft import begin, replace_marks
 from didlm.generate.driver import Writer, write
 from didlm.generate.limits import earliest, first, largest
 from didlm.generate.marks import with_marks
 from didlm.generate.samplers import adaptive, counted, jump_chain, one_by_one, tau_leaping
 from didlm.generate.scorer import NetworkScorer, scorer_of
+from didlm.generate.sizes import rounded_rows
 from didlm.generate.stages import Plan
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.generate.tokens import TokenControls, _edge_by_halving, _nucleus_edge
@@ -346,3 +347,47 @@ def test_weights_that_change_in_their_places_are_read_anew() -> None:
 if __name__ == "__main__":  # in the interpreter of Triton
     torch.cuda.device_of = lambda _: nullcontext()
     check_draws("cpu")
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_without_memory_for_recordings_texts_are_written_all_the_same(monkeypatch) -> None:
+    heads, plan = KINDS["adaptive"]
+    model, starts = network(heads, torch.bfloat16, "cuda"), [blank()] * 9
+    expected = texts(begun(model, plan, starts))
+    tried = []
+
+    def recorded(*_):
+        tried.append(1)
+        raise torch.OutOfMemoryError("none left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RoomyDesk, "_recorded", recorded)
+        for _ in range(2):
+            writer = begun(model, plan, starts)
+            assert texts(writer) == expected
+    assert tried
+    assert set(writer.desk._graphs.values()) == {None}
+    assert texts(begun(model, plan, starts)) == expected  # and recorded, where there is memory
+    assert any(writer.desk._graphs.values())
+
+
+@pytest.mark.gpu
+@on_gpu
+def test_what_torch_keeps_for_later_is_there_for_recordings() -> None:
+    """Hardly any memory is free but what lies in one block that nothing uses any more."""
+    heads, plan = KINDS["adaptive"]
+    model, starts = network(heads, torch.bfloat16, "cuda"), [blank()] * 9
+    expected = texts(begun(model, plan, starts))  # what is not recorded finds memory now
+    torch.cuda.empty_cache()
+    most = torch.cuda.get_device_properties(0).total_memory
+    limit = torch.cuda.memory_reserved() + 2**30
+    try:
+        torch.cuda.set_per_process_memory_fraction(limit / most)
+        block = torch.empty(2**30 - 2**21, dtype=torch.uint8, device="cuda")
+        del block
+        writer = begun(model, plan, starts)
+        assert texts(writer) == expected
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert any(writer.desk._graphs.values())

@@ -289,6 +289,22 @@ class TestAR:
         assert set(read[1:]) == {1}
         assert sample.nfe == len(read)
 
+    def test_its_memory_lies_in_room_of_few_sizes(self, tokenizer, monkeypatch) -> None:
+        """A GPU would look for new memory at every token, and keep the old."""
+        model, rows, sizes = model_for("ar", tokenizer), set(), set()
+        read = scorers.CausalScorer.read
+
+        def watching(scorer, x_t, deleted, recall):
+            if recall.memory.numel():
+                rows.add(len(recall.memory))
+                sizes.add(recall.memory.untyped_storage().nbytes())
+            return read(scorer, x_t, deleted, recall)
+
+        monkeypatch.setattr(scorers.CausalScorer, "read", watching)
+        model.generate(num_samples=32, seed=0, min_length=40)
+        assert len(rows) == 39  # each time but the first
+        assert len(sizes) < len(rows) / 3
+
 
 class TestEveryMethod:
     @pytest.mark.parametrize("name", PRESETS)

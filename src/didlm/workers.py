@@ -9,6 +9,13 @@ from multiprocessing import connection, get_all_start_methods, get_context, pare
 from multiprocessing.context import BaseContext
 from typing import Any
 
+_expected: set[str] = set()  # modules that workers will need
+
+
+def expect_workers(*modules: str) -> None:
+    """Say which modules the workers of a pool to come need, before there is any pool."""
+    _expected.update(modules)
+
 
 def start_workers(
     count: int, initialise: Callable[..., None], *arguments: Any, imports: Sequence[str] = ()
@@ -23,12 +30,14 @@ def start_workers(
         count: of processes.
         initialise: what each calls first.
         arguments: what it is called with.
-        imports: modules that they need besides; of the first pool of a program.
+        imports: modules that they need besides. Only the first pool of a program is asked: what
+            later ones need must have been expected by then.
     """
     context: BaseContext = get_context("spawn")
     if "forkserver" in get_all_start_methods():  # all but Windows
         context = get_context("forkserver")
-        context.set_forkserver_preload([initialise.__module__, *imports])
+        expect_workers(initialise.__module__, *imports)
+        context.set_forkserver_preload(sorted(_expected))
     return ProcessPoolExecutor(count, context, _start, (initialise, arguments))
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from didlm.generate.scorer import PLACES
+from didlm.generate.sizes import rounded, rounded_rows
 from didlm.generate.state import State, leaves, with_leaves
 from didlm.packed import Packed
 
@@ -160,7 +161,10 @@ class RoomyDesk:
         with torch.cuda.device_of(self._buffers.time):
             graph = self._graphs[key] or self._record(stage, rows, size)
             self._graphs[key] = graph
-            graph.replay()
+            if graph is None:
+                self._take_step(stage, rows, size)
+            else:
+                graph.replay()
 
     def tidy(self, state: State) -> State:
         """Divide the room anew."""
@@ -192,7 +196,7 @@ class RoomyDesk:
 
     def rounded(self, count: int) -> int:
         """The next larger size."""
-        return min(_rounded(count, 16, 4), self.most)
+        return min(rounded(count, 16, 4), self.most)
 
     def clear(self, gone: Tensor) -> None:
         """Leave an empty text in their places."""
@@ -228,6 +232,16 @@ class RoomyDesk:
         _copy(part, stage(part, size))
 
     def _record(self, stage: Stage, rows: int, size: int) -> Any:
+        """What a stage does, to be done again; None if there is no memory for that."""
+        for _ in range(2):
+            try:
+                return self._recorded(stage, rows, size)
+            except torch.OutOfMemoryError:
+                # While it records, torch gives nothing back of what it keeps for later use.
+                torch.cuda.empty_cache()
+        return None
+
+    def _recorded(self, stage: Stage, rows: int, size: int) -> Any:
         graph = torch.cuda.CUDAGraph()
         self._aside = self._aside or torch.cuda.Stream()
         self._aside.wait_stream(torch.cuda.current_stream())
@@ -241,16 +255,6 @@ class RoomyDesk:
                 graph.capture_end()
         self._pool = self._pool or graph.pool()
         return graph
-
-
-def rounded_rows(count: int) -> int:
-    """A size for so many rows: eight sizes between a number and its double."""
-    return _rounded(count, 128, 8)
-
-
-def _rounded(count: int, least: int, sizes: int) -> int:
-    step = max(least, (1 << (max(count, 1) - 1).bit_length()) // 2 // sizes)
-    return -(-count // step) * step
 
 
 def _copy(target: State, source: State) -> None:

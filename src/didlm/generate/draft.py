@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from didlm.generate.scorer import Answer, Recall
+from didlm.generate.sizes import rounded_rows
 from didlm.generate.template import NO_LIMIT, Start
 from didlm.packed import Packed, pack
 
@@ -47,12 +48,12 @@ class Draft:
     def without(self, gone: Tensor, rows: int) -> "Draft":
         """With `rows` rows, less those where `gone` [T] is true (see `Packed.shrunk`)."""
         x_t, source = self.x_t.shrunk(gone, rows)
-        return replace(self.map_rows(lambda x: x[source]), x_t=x_t)
+        return replace(self.map_rows(lambda x: _moved(x, source)), x_t=x_t)
 
     def select(self, chosen: Tensor) -> "Draft":
         """The sequences where `chosen` [S] is true; blanks keep their numbers."""
-        kept = chosen[self.x_t.sequence]
-        draft = replace(self.map_rows(lambda x: x[kept]), x_t=self.x_t.select(chosen))
+        kept = chosen[self.x_t.sequence].nonzero().squeeze(-1)
+        draft = replace(self.map_rows(lambda x: _moved(x, kept)), x_t=self.x_t.select(chosen))
         return draft.with_open_blanks()
 
     def joined(self, more: "Draft") -> "Draft":
@@ -122,8 +123,10 @@ class Draft:
             known=torch.ones_like(self.known) if rows is None else self.known | rows,
         )
 
-    def recall(self, rows: Tensor) -> Recall:
-        """What the model remembers of the rows where the mask `rows` [T] is true."""
+    def recall(self, rows: Tensor | None = None) -> Recall:
+        """What the model remembers of the rows where the mask `rows` [T] is true, or of all."""
+        if rows is None:
+            return Recall(self.memory, self.known)
         return Recall(self.memory[rows], self.known[rows])
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> "Draft":
@@ -159,7 +162,7 @@ def insert(draft: Draft, fires: Tensor, tokens: Tensor, born: Tensor, rows: int)
         log_rate=draft.log_rate[source].masked_fill_(is_new, -torch.inf),
         # Of new rows these are not read before the model has answered.
         features=draft.features[source],
-        memory=draft.memory[source],
+        memory=_moved(draft.memory, source),
         known=draft.known[source] & ~is_new,
     )
 
@@ -190,6 +193,18 @@ def _filled(old: Tensor, rows: Tensor | None, new: Tensor) -> Tensor:
         result.copy_(old)
     result[rows] = new
     return result
+
+
+def _moved(values: Tensor, source: Tensor) -> Tensor:
+    """Some rows of values [T, ...].
+
+    A memory is gigabytes, and larger after every token. With room in steps it lies where an earlier
+    one has lain, where a GPU would otherwise have to look for new memory every time.
+    """
+    if values.ndim == 1 or not values.numel():
+        return values[source]
+    room = values.new_empty(rounded_rows(len(source)), *values.shape[1:])
+    return torch.index_select(values, 0, source, out=room[: len(source)])
 
 
 def _is_bounded(least: np.ndarray | Tensor, most: np.ndarray | Tensor) -> bool:

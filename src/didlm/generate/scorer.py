@@ -29,9 +29,9 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Recall:
-    """The memory of earlier answers, row by row; a copy, which the model may write into."""
+    """The memory of earlier answers, row by row."""
 
-    memory: Tensor  # [T, ...]
+    memory: Tensor  # [T, ...], into which the model may write at rows that are not known
     known: Tensor  # [T] whether the row was there then
 
 

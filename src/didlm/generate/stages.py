@@ -104,10 +104,9 @@ class Stages:
         if self.desk.records:  # it is quicker to ask about all than to find out who is due
             # With time, who is not due gets no token any more, whatever the answer.
             return None if self.scorer.timed else rows, self.scorer.read(x_t, state.time)
-        recall = state.draft.recall(rows)
         if bool(due.all()):
-            return None, self.scorer.read(x_t, state.time, recall)
-        answer = self.scorer.read(x_t.select(due), state.time[due], recall)
+            return None, self.scorer.read(x_t, state.time, state.draft.recall())
+        answer = self.scorer.read(x_t.select(due), state.time[due], state.draft.recall(rows))
         if answer.stop is not None:
             stop = torch.zeros_like(due).masked_scatter_(due, answer.stop)
             answer = replace(answer, stop=stop)

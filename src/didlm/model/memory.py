@@ -5,6 +5,7 @@ Legend: T rows of the packed batch, N rows not read yet, L layers, D width, H he
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,12 +29,11 @@ class Memory:
         """Where the new rows of each sequence start among them, and the end [S + 1]."""
         return torch.searchsorted(self.new, x_t.offsets)
 
-    def attend(self, layer: int, x_t: Packed) -> Attend:
-        """Attention of the new rows to all rows before them, in one layer."""
-        asking = self.asking(x_t)
-        longest = int(x_t.lengths.max()) + 1
+    def attentions(self, x_t: Packed, layers: int) -> list[Attend]:
+        """Attention of the new rows to all rows before them, in each layer."""
+        asking, longest = self.asking(x_t), int(x_t.lengths.max()) + 1
 
-        def attend(qkv: Tensor, rotation: Rotation) -> Tensor:
+        def attend(layer: int, qkv: Tensor, rotation: Rotation) -> Tensor:
             query, key, value = qkv.unbind(1)
             query, key = rotate(query, rotation), rotate(key, rotation)
             self.states[self.new, layer, 0] = key.flatten(1).to(self.states.dtype)
@@ -43,4 +43,4 @@ class Memory:
                 query, keys, values, x_t.offsets, longest, causal=True, query_offsets=asking
             )
 
-        return attend
+        return [partial(attend, layer) for layer in range(layers)]

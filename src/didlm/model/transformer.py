@@ -151,8 +151,9 @@ class Network(nn.Module):
         position = memory.new - x_t.offsets[:-1][sequence]
         rotation = rotary_angles(position, self.config.width // self.config.heads)
         stream, layout = Stream(hidden), Layout(sequence, memory.asking(x_t))
-        for layer, block in enumerate(self.blocks):
-            stream = block(stream, None, layout, rotation, memory.attend(layer, x_t))
+        attentions = memory.attentions(x_t, len(self.blocks))
+        for block, attend in zip(self.blocks, attentions, strict=True):
+            stream = block(stream, None, layout, rotation, attend)
         return self._normed(stream, None, layout)[1]
 
     def logits(self, hidden: Tensor) -> Tensor:

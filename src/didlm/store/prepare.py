@@ -18,11 +18,12 @@ from didlm.store.shards import ShardWriter
 from didlm.store.tally import Tally
 from didlm.text.blocks import Block, Piece
 from didlm.text.datasets import dataset_blocks
+from didlm.text.opening import bytes_of_text
 from didlm.text.reading import file_blocks
 from didlm.text.records import Format
 from didlm.text.sources import Source, find_sources
 
-_WORTH_A_WORKER = 1 << 22  # bytes of a source; less is done before a process has started
+_WORTH_A_WORKER = 1 << 22  # bytes of text; less is done before a process has started
 
 
 def prepare_store(
@@ -76,7 +77,7 @@ def prepare_store(
         # What was saved is what is read again: the same tokens, and the same fingerprint.
         tokenizer = Tokenizer.load(folder)
         encoder = Encoder(tokenizer, form, skip_broken)
-        processes = _workers(total) if workers is None else workers
+        processes = _workers(found) if workers is None else workers
         tally = _write(found, encoder, processes, folder, meter)
         if not tally.tokens:
             names = ", ".join(source.name for source in found)
@@ -202,9 +203,11 @@ def _size(found: list[Source]) -> int | None:
     return sum(file.stat().st_size for source in found for file in source.files)
 
 
-def _workers(total: int | None) -> int:
-    cores = os.cpu_count() or 1
-    useful = cores if total is None else min(cores, total // _WORTH_A_WORKER)
+def _workers(found: list[Source]) -> int:
+    useful = os.cpu_count() or 1
+    if not any(source.dataset for source in found):  # of which the size is not known
+        size = sum(bytes_of_text(file) for source in found for file in source.files)
+        useful = min(useful, size // _WORTH_A_WORKER)
     return useful if useful > 1 else 0
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from didlm.data.batch import Batch
 from didlm.data.padding import Shape, Shapes, padded
 from didlm.packed import Packed
+from didlm.threads import one_thread
 
 ALIGNMENT = 16  # bytes, at which each tensor of a batch starts
 WATCHED = 16  # steps before the first graph: they show how large batches are
@@ -56,14 +57,8 @@ class Captured:
             begin: called when the batch is there and the device has only to work.
         """
         shape = self._shapes.fitting(batch)
-        batch = padded(batch, shape)
-        if shape not in self._rooms:
-            for other in [x for x in self._rooms if x.generation != shape.generation]:
-                del self._rooms[other]
-                self._graphs.pop(other, None)
-            self._rooms[shape] = Room(batch, self._device, self._arrivals)
-        room = self._rooms[shape]
-        room.fill(batch)
+        with one_thread():
+            room = self._lay_down(padded(batch, shape), shape)
         # Made anew, so that it remembers nothing of an earlier batch in the same place.
         here = replace(room.batch, x_t=replace(room.batch.x_t))
         if self._steps < WATCHED:  # which also builds kernels; a capture should not
@@ -78,6 +73,16 @@ class Captured:
             self.captures += 1
         begin()
         self._graphs[shape].replay()
+
+    def _lay_down(self, batch: Batch, shape: Shape) -> "Room":
+        """Copy a batch to where those of its shape lie on the device."""
+        if shape not in self._rooms:
+            for other in [x for x in self._rooms if x.generation != shape.generation]:
+                del self._rooms[other]
+                self._graphs.pop(other, None)
+            self._rooms[shape] = Room(batch, self._device, self._arrivals)
+        self._rooms[shape].fill(batch)
+        return self._rooms[shape]
 
     def _capture(self, batch: Batch) -> torch.cuda.CUDAGraph:
         if not self._graphs:  # the last of them took the memory along

@@ -16,6 +16,7 @@ import torch
 
 from didlm.data.loader import Loader, Share, budget_for
 from didlm.files import alone_in, check_folder, check_free
+from didlm.methods.registry import find_method
 from didlm.model.config import preset
 from didlm.model.flops import training_flops
 from didlm.model.transformer import Network
@@ -38,6 +39,7 @@ from didlm.train.step import Figures, Outcome, take_step
 from didlm.train.stopping import Stopping
 from didlm.train.validation import sentence, validate, validation_metrics, write_samples
 from didlm.train.world import World
+from didlm.workers import expect_workers
 
 # Dynamic loss scaling of fp16 overflows on purpose while it looks for the largest scale.
 BAD_STEPS_FP16 = 30
@@ -87,6 +89,8 @@ class _Run:
                 f"on each of {world.size} processes"
             )
         torch.manual_seed(settings.seed)
+        # Reading the data takes workers too, and it is the first pool that imports for all.
+        expect_workers(Loader.__module__, find_method(settings.method).__module__)
         if not world.first:
             world.wait()  # the first prepares what the others then find
         self.prepared = prepare(settings, show=world.first)
