@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from dataclasses import fields
 from itertools import islice, pairwise
 
@@ -102,6 +104,22 @@ def test_workers_change_nothing_and_are_safe_to_spawn() -> None:
     there = loader(seed=2, workers=2)
     assert contents(steps(there, 6)) == contents(steps(loader(seed=2), 6))
     assert there.waited > 0
+
+
+def test_the_first_pool_imports_what_later_ones_need(tmp_path) -> None:
+    """Those of training, while text is read: else each worker would import them for itself."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from didlm.store.encoding import _start_worker\n"
+        "from didlm.workers import expect_workers, start_workers\n"
+        "def imported(): return sorted({'torch', 'colorsys'} & set(sys.modules))\n"
+        "if __name__ == '__main__':\n"
+        "    expect_workers('colorsys')\n"
+        "    print(*(start_workers(1, _start_worker, 0).submit(imported).result() for _ in '12'))\n"
+    )
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True)
+    assert run.stdout == "['colorsys'] ['colorsys']\n", run.stderr
 
 
 def test_workers_leave_the_other_cores_alone() -> None:

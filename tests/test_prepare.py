@@ -21,13 +21,14 @@ from pyarrow import parquet
 
 from didlm.data import stories
 from didlm.data.tokenizer import Tokenizer
-from didlm.store import building, duplicates, learning, shards
+from didlm.store import building, duplicates, learning, prepare, shards
 from didlm.store.cache import cached_store
 from didlm.store.format import Store
 from didlm.store.prepare import prepare_store
 from didlm.text import opening, reading
 from didlm.text.documents import read_documents
 from didlm.text.hashing import document_hash, is_held_out
+from didlm.text.sources import find_sources
 
 SEPARATOR = "<|endoftext|>"
 STORIES = stories.training_stories(300, 0)
@@ -220,6 +221,15 @@ def test_workers_do_without_torch() -> None:
     program = "import sys, didlm.store.encoding; print({'torch', 'numba'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout == "set()\n"
+
+
+def test_as_many_workers_as_there_is_text_for(tmp_path, monkeypatch) -> None:
+    """Compressed text is more than its file: it is what workers have to read that counts."""
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    for name, expected in (("a.jsonl", 3), ("a.jsonl.xz", 8), ("b.txt", 0), ("b.txt.gz", 5)):
+        size = (3 if name.startswith("a") else 1.4) * 2**22
+        (tmp_path / name).write_bytes(b"a" * int(size))
+        assert prepare._workers(find_sources([str(tmp_path / name)])) == expected
 
 
 def test_empty_documents_and_duplicates_are_counted(tmp_path) -> None:
