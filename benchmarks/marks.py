@@ -1,6 +1,12 @@
 """Pages that benchmarks write into, between marks that a reader does not see."""
 
 
+def inside(page: str, place: str) -> str:
+    """What stands between the marks of a place; nothing if it is not there."""
+    _, _, rest = page.partition(f"<!-- {place} -->\n")
+    return rest.partition(f"<!-- /{place} -->")[0]
+
+
 def between(page: str, place: str, text: str) -> str:
     """The page with a text between `<!-- place -->` and `<!-- /place -->`, in place of the old one.
 

@@ -8,13 +8,12 @@ runs/real-text/data, 25 MiB, is then all that has to travel):
 On the GPU, in calls of less than ten minutes. A call that has no time for all of it says what is
 left, ends with 1, and the same command goes on:
 
-    python benchmarks/real_text.py train      # twice, about 15 minutes in all: 11 runs of 60 s
-    python benchmarks/real_text.py measure    # twice, about 11 minutes in all
+    python benchmarks/real_text.py train      # twice, 18 minutes in all: 11 runs of 60 s
+    python benchmarks/real_text.py measure    # twice, about 12 minutes in all
 
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
-done again, and what is asked for later is added: `measure --temperatures 1.15`, say. Samples come
-in the order of their steps, so that what has no time are the most steps; with `measure --steps 16
-64 256` it is some seven minutes, with `train --seconds 30` ten. (All of these are estimates.)
+done again, and what is asked for later is added: `measure --temperatures 0.9`, say. Samples come
+in the order of their steps, so that what has no time are the most steps.
 Nothing but `--kinds samples` has seconds that count: the other kinds may run side by side, in
 processes of their own that share out the runs with `--only`.
 With the records copied to benchmarks/results/real_text, on any machine (seconds):
@@ -39,7 +38,7 @@ from didlm.compare.gather import metrics
 from didlm.model.transformer import non_embedding_parameters
 from didlm.train.loop import train
 from real_text_data import make_chunks, prepare, read_facts
-from real_text_figures import KINDS, Amounts, Measurer
+from real_text_figures import FEW, KINDS, Amounts, Measurer
 from real_text_page import write_page
 from real_text_records import Records, Task, work_through
 from real_text_runs import Run, chosen, training_settings
@@ -72,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         amounts = Amounts(
             size=options.size,
-            samples={True: options.samples, False: options.chunk_samples},
+            samples=options.samples,
+            fewer_samples=options.fewer_samples,
+            chunk_samples=options.chunk_samples,
             repeats=options.repeats,
             steps=options.steps,
             tempered_steps=options.tempered_steps,
@@ -155,12 +156,13 @@ def _parser() -> argparse.ArgumentParser:
     second.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     third.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     third.add_argument("--size", type=int, default=300_000, help="bytes of a set")
-    third.add_argument("--samples", type=int, default=64, help="whole documents")
-    third.add_argument("--repeats", type=int, default=3, help="at most, to measure seconds")
+    third.add_argument("--samples", type=int, default=128, help="whole documents")
+    third.add_argument("--fewer-samples", type=int, default=64, help=f"above {FEW} steps")
     third.add_argument("--chunk-samples", type=int, default=32)
+    third.add_argument("--repeats", type=int, default=2, help="at most, to measure seconds")
     third.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256, 1024])
     third.add_argument("--tempered-steps", type=int, nargs="*", default=[16, 64, 256])
-    third.add_argument("--temperatures", type=float, nargs="*", default=[0.8])
+    third.add_argument("--temperatures", type=float, nargs="*", default=[0.8, 1.15])
     third.add_argument("--middles", type=int, default=128)
     third.add_argument("--middle-steps", type=int, default=64)
     third.add_argument("--draws", type=int, default=8, help="of the bound of a middle")

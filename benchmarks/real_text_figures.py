@@ -43,7 +43,7 @@ KINDS = ("likelihood", "reference", "middles", "samples")  # what a task's name 
 REPLICATES = 8  # of a bound
 TOP_P = 0.9
 EXAMPLE = 500  # characters that are kept of a sample
-FEW = 64  # steps, in which most sizes of a batch come once
+FEW = 64  # steps; in more, texts take longer, and most sizes of a batch come more than once
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class Amounts:
     """How much is measured."""
 
     size: int  # bytes of each set for likelihoods
-    samples: dict[bool, int]  # texts of each kind: whole documents, chunks
+    samples: int  # documents
+    fewer_samples: int  # in many steps
+    chunk_samples: int
     repeats: int  # at most, of samples whose seconds are compared
     steps: Sequence[int]
     tempered_steps: Sequence[int]  # at which temperatures are swept too
@@ -88,11 +90,14 @@ class Amounts:
         A size of batch is recorded as a graph when it comes for the second time. Those of RADD are
         all the same, and in many steps most come more than once.
         """
-        if not run.stepwise or knobs != Knobs(knobs.steps):
-            return 1
-        if knobs.steps > FEW:
-            return 1 if run.method == "radd" else min(2, self.repeats)
-        return self.repeats
+        many = knobs.steps > FEW and run.method == "radd"
+        return 1 if many or knobs.temperature != 1 else self.repeats
+
+    def count(self, run: Run, knobs: Knobs) -> int:
+        """How many texts are written."""
+        if SETTINGS[run.setting].chunks:
+            return self.chunk_samples
+        return self.fewer_samples if knobs.steps > FEW else self.samples
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,7 @@ class Measurer:
         setting = SETTINGS[run.setting]
         judge = self._judge(setting)
         model = self._writer(run.name)
-        count = self.amounts.samples[not setting.chunks]
+        count = self.amounts.count(run, knobs)
         controls = {"top_p": knobs.top_p, "temperature": knobs.temperature}
         if run.stepwise:
             controls["steps"] = knobs.steps

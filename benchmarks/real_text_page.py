@@ -1,22 +1,26 @@
-"""docs/results.md, from records alone: its tables go between the markers, its words stay."""
+"""docs/results.md: words from real_text_page.md, tables and plots from records.
+
+What `results_page.py` has written there stays.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import real_text_claims
 import real_text_tables as tables
-from marks import between
+from marks import between, inside
 from real_text_book import Book, Group
 from real_text_plots import CAPTIONS, draw
 
-SKELETON = Path(__file__).with_suffix(".md")  # for a page that is not there yet
+SKELETON = Path(__file__).with_suffix(".md")
+OTHER = "reproduce"  # what `results_page.py` writes
 
 
 def write_page(records: Path, docs: Path) -> list[Path]:
     """Write the page and its plots; the files.
 
     Raises:
-        ValueError: if nothing was recorded, or the page has no place for a table.
+        ValueError: if nothing was recorded.
     """
     book = Book.read(records)
     if not book.runs:
@@ -24,9 +28,9 @@ def write_page(records: Path, docs: Path) -> list[Path]:
     page = docs / "results.md"
     docs.mkdir(parents=True, exist_ok=True)
     drawn = draw(book, docs / "results")
-    before = page if page.exists() else SKELETON
-    text = filled(before.read_text(encoding="utf-8"), book, drawn)
-    page.write_text(text, encoding="utf-8")
+    text = filled(SKELETON.read_text(encoding="utf-8"), book, drawn)
+    before = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text(between(text, OTHER, inside(before, OTHER)), encoding="utf-8")
     return [page, *(path for paths in drawn.values() for path in paths)]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from real_text_book import Book, Group, title
 from real_text_curves import AGAINST, FIGURE
-from real_text_records import Figures
 from real_text_runs import SETTINGS, Run
 
 COLOURS = {"did": "C0", "did-fixed": "C0", "radd": "C1", "ilm": "C2", "ar": "C3"}
@@ -61,6 +60,10 @@ def curves(book: Book, group: Group) -> Any:
             kind = "exact" if book.runs[run.name]["exact"] else "bound"
             axes.plot(places, values, ".-", label=f"{run.name} ({kind})", **_look(run))
         axes.set(xscale="log", xlabel=LABELS[against], ylabel="bits per byte")
+        if against == "seconds":
+            all_places = [x[against] for run in named for x in book.runs[run.name]["curve"]]
+            least, most = 0.9 * min(all_places), 1.1 * max(all_places)
+            _ticks(axes, [x for x in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600) if least < x < most])
     panels[0].legend(fontsize=8)
     return figure
 
@@ -96,7 +99,7 @@ def samples(book: Book, group: Group) -> Any:
     for axes, name in zip(panels, names, strict=True):
         axes.set(yscale="log", xlabel=name, ylabel="perplexity to the judge")
         axes.legend(fontsize=7)
-    _step_ticks(panels[0], [row for run in named for row in book.written(run)])
+    _ticks(panels[0], _steps_of(book, named))
     panels[1].set(xscale="log")
     return figure
 
@@ -108,12 +111,11 @@ def lengths(book: Book, group: Group) -> Any:
     if SETTINGS[group[0]].chunks or not named or data is None:
         return None
     figure, panels = _panels(2)
-    _steps(
-        panels[0], data["texts"]["lengths"], color="black", lw=3, alpha=0.5, label="unseen texts"
-    )
+    theirs = {"color": "black", "lw": 3, "alpha": 0.5, "label": "unseen texts"}
+    _distribution(panels[0], data["texts"]["lengths"], **theirs)
     for run in named:
         rows = book.written(run)
-        _steps(panels[0], rows[-1]["lengths"], label=run.name, **_look(run))
+        _distribution(panels[0], rows[-1]["lengths"], label=run.name, **_look(run))
         if run.stepwise:
             places, values = [r["steps_asked"] for r in rows], [r["length_ks"] for r in rows]
             panels[1].plot(places, values, "o-", label=run.name, **_look(run))
@@ -121,7 +123,8 @@ def lengths(book: Book, group: Group) -> Any:
             panels[1].axhline(rows[0]["length_ks"], ls=":", label=run.name, **_look(run))
     panels[0].set(xlabel="tokens, at the most steps", ylabel="share of texts at most so long")
     panels[1].set(xlabel="steps asked for", ylabel="Kolmogorov-Smirnov distance")
-    _step_ticks(panels[1], [row for run in named for row in book.written(run)])
+    panels[0].set(xlim=(0, 1.2 * np.quantile(data["texts"]["lengths"], 0.99)))
+    _ticks(panels[1], _steps_of(book, named))
     for axes in panels:
         axes.legend(fontsize=8)
     return figure
@@ -132,14 +135,17 @@ def _look(run: Run) -> dict[str, Any]:
     return {"color": COLOURS[run.method], "alpha": 0.5 if pale else 1.0}
 
 
-def _step_ticks(axes: Any, rows: list[Figures]) -> None:
-    places = sorted({row["steps_asked"] for row in rows} - {0})
+def _steps_of(book: Book, runs: list[Run]) -> list[int]:
+    return sorted({row["steps_asked"] for run in runs for row in book.written(run)} - {0})
+
+
+def _ticks(axes: Any, places: list[int]) -> None:
     axes.set(xscale="log")
     axes.set_xticks(places, map(str, places))
     axes.set_xticks([], minor=True)
 
 
-def _steps(axes: Any, values: list[int], **look: Any) -> None:
+def _distribution(axes: Any, values: list[int], **look: Any) -> None:
     share = np.arange(1, len(values) + 1) / len(values)
     axes.step(np.sort(values), share, where="post", **look)
 

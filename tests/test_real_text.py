@@ -53,6 +53,8 @@ TRAIN += ["--set", "workers=0", "--set", "valid_documents=4", "--set", "valid_dr
 MEASURE = ["measure", "--device", "cpu", "--size", "400", "--samples", "3", "--chunk-samples", "2"]
 MEASURE += ["--steps", "2", "4", "--tempered-steps", "2", "--temperatures", "0.6"]
 MEASURE += [
+    "--fewer-samples",
+    "2",
     "--repeats",
     "2",
     "--middles",
