@@ -219,7 +219,10 @@ class TestExperiments:
         first = do("dise", files, out)
         monkeypatch.setattr(workshop, "train", lambda *_: pytest.fail("trained again"))
         monkeypatch.setattr(workshop, "load", lambda *_: pytest.fail("measured again"))
-        assert do("dise", files, out) == first
+        second = do("dise", files, out)
+        for outcome in (first, second):
+            del outcome["made"]["date"]
+        assert second == first
 
     def test_runs_keep_their_models_after_every_quarter(self, files, out) -> None:
         do("dise", files, out)
