@@ -51,7 +51,7 @@ class Model:
     longest: int = 1024  # no text that it was trained on had more tokens
     lossless: bool = True  # whether the tokenizer gave back exactly the texts it was trained on
     card: str = ""  # what its README.md says
-    defaults: dict[str, float] = field(default_factory=dict)  # of `generate`, that suit it
+    defaults: dict[str, float | bool] = field(default_factory=dict)  # of `generate`, that suit it
 
     def generate(
         self,

@@ -48,6 +48,14 @@ def _writing(
         float | None,
         typer.Option(help="Below 1: shorter texts; above 1: longer ones.", show_default=SUGGESTED),
     ] = None,
+    repeats: Annotated[
+        bool | None,
+        typer.Option(
+            "--repeats/--no-repeats",
+            help="Whether a token may come right beside its equal.",
+            show_default=SUGGESTED.replace("1", "repeats"),
+        ),
+    ] = None,
     sampler: Annotated[
         str | None, typer.Option(help="adaptive, tau-leaping, counted, jump-chain.")
     ] = None,

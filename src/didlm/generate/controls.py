@@ -22,7 +22,10 @@ GRIDS = {"uniform": uniform_grid, "cosine": cosine_grid}
 WHOLE = ("steps", "top_k", "length", "min_length", "max_length", "corrections", "correction_steps")
 FIXED_ONLY = ("counted", "jump-chain")
 # What a model may suggest, and what holds without: the distribution that it has learnt.
-PLAIN = dict.fromkeys(("temperature", "top_p", "position_temperature", "rate_scale"), 1.0)
+PLAIN: dict[str, float | bool] = {
+    **dict.fromkeys(("temperature", "top_p", "position_temperature", "rate_scale"), 1.0),
+    "repeats": True,
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Controls:
         position_temperature: below 1 tokens come where the model is surer that some are missing.
         rate_scale: below 1 texts become shorter, above 1 longer, if their length is free: all rates
             are multiplied by it until the last step.
+        repeats: whether a token may come right beside its equal. A small model stutters where it is
+            unsure; without repeats it cannot, and neither can it write what has them.
         length: how many tokens a text is to have, given ones included; by default the model's own
             if it has one, else free.
         min_length: the fewest tokens of a text of free length.
@@ -62,6 +67,7 @@ class Controls:
     top_k: int | None = None
     position_temperature: float = 1.0
     rate_scale: float = 1.0
+    repeats: bool = True
     length: int | None = None
     min_length: int = 0
     max_length: int | None = None
@@ -73,6 +79,8 @@ class Controls:
 
     def __post_init__(self) -> None:
         _known("grid", self.grid, GRIDS)
+        if not isinstance(self.repeats, bool):
+            raise ValueError(f"repeats is either true or false: got {self.repeats!r}")
         for name in WHOLE:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, whole_number(getattr(self, name), name))
@@ -166,6 +174,7 @@ class Controls:
             tokens=self.token_controls(),
             position_temperature=self.position_temperature,
             rate_scale=self.rate_scale,
+            repeats=self.repeats,
             length=length,
             shortest=shortest,
             longest=longest,
@@ -229,7 +238,7 @@ def suited(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
     return {**PLAIN, **defaults, **{n: value for n, value in options.items() if value is not None}}
 
 
-def check_defaults(defaults: object) -> dict[str, float]:
+def check_defaults(defaults: object) -> dict[str, float | bool]:
     """The defaults that a model brings, as they may be.
 
     Raises:
@@ -237,10 +246,16 @@ def check_defaults(defaults: object) -> dict[str, float]:
     """
     if not isinstance(defaults, dict) or not defaults.keys() <= PLAIN.keys():
         raise ValueError(f"its defaults are {defaults!r}: they may be of {', '.join(PLAIN)}")
-    if not all(type(value) in (int, float) for value in defaults.values()):
-        raise ValueError(f"its defaults are not all numbers: {defaults!r}")
+    kinds = {name: (bool,) if PLAIN[name] is True else (int, float) for name in defaults}
+    if not all(type(value) in kinds[name] for name, value in defaults.items()):
+        raise ValueError(
+            f"its defaults are not all numbers, and true or false for repeats: {defaults!r}"
+        )
     try:
-        checked: dict[str, Any] = {name: float(value) for name, value in defaults.items()}
+        checked: dict[str, Any] = {
+            name: value if kinds[name] == (bool,) else float(value)
+            for name, value in defaults.items()
+        }
     except OverflowError:
         raise ValueError("its defaults are numbers that no computer can hold") from None
     Controls(**checked)

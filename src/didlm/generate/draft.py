@@ -182,6 +182,17 @@ def replace_marks(draft: Draft, fires: Tensor, tokens: Tensor, born: Tensor, row
     )
 
 
+def neighbours(edit: Edit, x_t: Packed, rows: Tensor) -> Tensor:
+    """The tokens left and right of those that an edit puts at these rows [R, 2].
+
+    Where there is none it is that of the row itself: BOS, a mark, or once more the left one.
+    """
+    left = rows - 1 if edit is replace_marks else rows
+    right = (rows + 1).clamp(max=x_t.rows - 1)
+    right = torch.where(x_t.is_bos[right], rows, right)
+    return x_t.tokens[torch.stack([left, right], -1)]
+
+
 def _filled(old: Tensor, rows: Tensor | None, new: Tensor) -> Tensor:
     """`old` [T, ...] with `new` at the masked rows; the first answer sets the shape."""
     if rows is None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from didlm.generate import uniforms
 from didlm.generate.desk import Desk
-from didlm.generate.draft import Edit, insert
+from didlm.generate.draft import Edit, insert, neighbours
 from didlm.generate.limits import Limits, count_by, largest, limits_of, within
 from didlm.generate.samplers import CAUTION, PATIENCE, Moment, Sampler
 from didlm.generate.scorer import Answer, Scorer
@@ -39,6 +39,7 @@ class Plan:
     tokens: TokenControls = field(default_factory=TokenControls)
     position_temperature: float = 1.0
     rate_scale: float = 1.0  # of all rates but those of the last step
+    repeats: bool = True  # whether a token may come right beside its equal
     length: int | None = None  # to which rates are normalised; a model of fixed length needs it
     shortest: int = 0  # no text ends with fewer tokens, given ones included
     longest: int = 1024  # and none has more
@@ -184,6 +185,8 @@ class Stages:
             if state.without_space is not None:
                 spaced = state.draft.spaced[some, None]
                 logits.masked_fill_(spaced & state.without_space, -torch.inf)
+            if not self.plan.repeats:
+                self._ban_neighbours(state, some, logits)
             drawn.append(draw_tokens(logits, uniform, self._token_controls(state, some)))
         # What is drawn from no numbers must not lead anywhere until that is noticed.
         tokens = torch.cat(drawn).clamp(max=self.scorer.outputs - 1)
@@ -247,6 +250,14 @@ class Stages:
             temperature=state.own.temperature[text],
             top_p=state.own.top_p[text],
         )
+
+    def _ban_neighbours(self, state: State, rows: Tensor, logits: Tensor) -> None:
+        """No token comes right beside its equal, unless nothing else may come."""
+        beside = neighbours(self.plan.edit, state.draft.x_t, rows)
+        before = logits.gather(-1, beside)
+        logits.scatter_(-1, beside, -torch.inf)
+        nothing = logits.amax(-1, keepdim=True) == -torch.inf
+        logits.scatter_(-1, beside, before.masked_fill(~nothing, -torch.inf))
 
     def _rates(self, state: State, complete: Tensor) -> Tensor:
         """How many tokens the model expects in each gap [T]: none in closed or complete ones."""

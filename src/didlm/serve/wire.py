@@ -213,7 +213,7 @@ class OneModel(BaseModel):
     object: Literal["model"] = "model"
     created: int = 0
     owned_by: str = "didlm"
-    defaults: dict[str, float] = Field({}, description="What it suggests, where it does.")
+    defaults: dict[str, float | bool] = Field({}, description="What it suggests, where it does.")
 
 
 class Models(BaseModel):
