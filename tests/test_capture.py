@@ -91,6 +91,25 @@ def test_steps_before_the_first_graph_learn_the_same(monkeypatch) -> None:
     np.testing.assert_allclose(watched, plain, rtol=2e-3)
 
 
+def test_batches_are_packed_by_one_thread(monkeypatch) -> None:
+    """Many wait for each other, and a GPU for them all."""
+    seen, fill = [], capture.Room.fill
+
+    def watching(room, batch):
+        seen.append(torch.get_num_threads())
+        fill(room, batch)
+
+    monkeypatch.setattr(capture.Room, "fill", watching)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        learnt("did")
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_dropout_differs_from_step_to_step() -> None:
     state, settings, steps = begun("did", dropout=0.5, learning_rate=1e-9)
     world = World(0, 1, torch.device("cuda"))

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -544,6 +545,35 @@ def test_the_scale_of_rates_makes_texts_shorter_or_longer_but_leaves_out_nothing
     assert np.array_equal(*at_once)
 
 
+# Repeats.
+
+
+def stutters(sample) -> int:
+    """How many tokens stand right beside their equals, given ones aside."""
+    there = [(token, born > 0) for token, born in zip(sample.tokens, sample.born, strict=True)]
+    return sum(a == b and (came or come) for (a, came), (b, come) in pairwise(there))
+
+
+def test_without_repeats_no_token_comes_beside_its_equal(free) -> None:
+    few = [n for n in range(free.tokenizer.vocabulary) if n not in (40, 41, 42, 43)]
+    options = {"num_samples": 40, "steps": 6, "seed": 1, "banned": few, "max_length": 20}
+    assert sum(map(stutters, free.generate(**options))) > 20
+    samples = free.generate(**options, repeats=False)
+    assert len({token for sample in samples for token in sample.tokens}) == 4
+    assert not any(map(stutters, samples))
+    # What is given may repeat itself, and nothing comes between that would repeat it.
+    samples = free.infill("aa[...]aa", **options, repeats=False)
+    assert len(set(texts(samples))) > 10
+    assert not any(map(stutters, samples))
+
+
+def test_where_nothing_else_may_come_repeats_do(free) -> None:
+    all_but_one = [n for n in range(free.tokenizer.vocabulary) if n != 40]
+    samples = free.generate(num_samples=9, seed=1, banned=all_but_one, min_length=3, repeats=False)
+    assert all(set(sample.tokens) == {40} for sample in samples)
+    assert all(len(sample.tokens) >= 3 for sample in samples)
+
+
 # What a model suggests.
 
 
@@ -569,6 +599,7 @@ WRONG_DEFAULTS = [
     ({"rate_scale": -1}, "scale of rates must be positive"),
     ({"top_p": "0.5"}, "not all numbers"),
     ({"temperature": True}, "not all numbers"),
+    ({"repeats": 0}, "true or false for repeats"),
     ({"steps": 8}, "may be of temperature, top_p, position_temperature, rate_scale"),
     ([0.5], "may be of"),
     (None, "may be of"),
@@ -576,8 +607,8 @@ WRONG_DEFAULTS = [
 
 
 def test_what_a_model_suggests_is_kept_with_it(free, tmp_path) -> None:
-    replace(free, defaults={"top_p": 0.5}).save_pretrained(tmp_path)
-    assert load(tmp_path).defaults == {"top_p": 0.5}
+    replace(free, defaults={"top_p": 0.5, "repeats": False}).save_pretrained(tmp_path)
+    assert load(tmp_path).defaults == {"top_p": 0.5, "repeats": False}
     config = json.loads((tmp_path / "config.json").read_text())
     for defaults, words in WRONG_DEFAULTS:
         (tmp_path / "config.json").write_text(json.dumps(config | {"defaults": defaults}))
@@ -945,6 +976,7 @@ def test_writing_leaves_no_gradients_and_switches_dropout_off(stories) -> None:
         ({"temperature": -0.1}, "the temperature must be a number from 0 on: got -0.1"),
         ({"temperature": math.nan}, "the temperature must be a number from 0 on: got nan"),
         ({"rate_scale": 0.0}, "the scale of rates must be positive: got 0.0"),
+        ({"repeats": 0}, "repeats is either true or false: got 0"),
         ({"position_temperature": -1.0}, "the position temperature must be positive: got -1.0"),
         (
             {"sampler": "adaptiv"},

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from importlib.metadata import EntryPoint
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -307,6 +308,22 @@ class TestAR:
 
 
 class TestEveryMethod:
+    @pytest.mark.parametrize("name", OURS)
+    def test_without_repeats_hardly_any_token_comes_beside_its_equal(self, name, tokenizer) -> None:
+        """None at all, but separators, and where the tokens of a pass may be neighbours: marks."""
+        model, separator = model_for(name, tokenizer), tokenizer.separator
+        few = {*range(40, 44), separator}
+        rest = [n for n in range(tokenizer.vocabulary) if n not in few]
+        options = {"num_samples": 60, "steps": 64, "seed": 1, "banned": rest}
+        found = []
+        for repeats in (True, False):
+            samples = model.generate(**options, repeats=repeats)
+            pairs = [pair for sample in samples for pair in pairwise(sample.tokens)]
+            found.append(sum(a == b != separator for a, b in pairs))
+            assert name in ("ilm", "did", "ar") or (separator, separator) in pairs
+        assert found[0] > 10
+        assert found[1] <= (found[0] / 4 if name == "radd" else 0)
+
     @pytest.mark.parametrize("name", PRESETS)
     def test_networks_of_one_size_have_as_many_parameters(self, name, tokenizer) -> None:
         counts = {}

@@ -276,6 +276,29 @@ def test_time_is_kept_and_failures_stop_nothing(bench, capsys) -> None:
     assert records.work_through(tasks[:1], 10)
 
 
+def test_how_many_texts_are_written_and_how_often(bench) -> None:
+    figures, runs = bench("real_text_figures"), bench("real_text_runs").RUNS
+    numbers = {"samples": 128, "fewer_samples": 64, "chunk_samples": 32, "repeats": 2}
+    amounts = figures.Amounts(
+        **numbers, size=1, steps=[], tempered_steps=[], temperatures=[], middles=1,
+        middle_steps=1, draws=1, batch_size=1,
+    )  # fmt: skip
+    found = {
+        (name, knobs.steps, knobs.temperature): (
+            amounts.count(runs[name], knobs),
+            amounts.times(runs[name], knobs),
+        )
+        for name in ("did-mini", "radd-mini", "ar-mini", "did-fixed-small")
+        for knobs in (figures.Knobs(64), figures.Knobs(256), figures.Knobs(256, temperature=0.8))
+    }
+    assert found["did-mini", 64, 1.0] == found["radd-mini", 64, 1.0] == (128, 2)
+    assert found["ar-mini", 64, 1.0] == (128, 2)
+    assert found["did-mini", 256, 1.0] == (64, 2)
+    assert found["radd-mini", 256, 1.0] == (64, 1)
+    assert found["did-mini", 256, 0.8] == (64, 1)
+    assert found["did-fixed-small", 256, 1.0] == (32, 2)
+
+
 def test_settings_of_runs_are_as_the_table_says(bench, tmp_path) -> None:
     runs = bench("real_text_runs")
     named = {

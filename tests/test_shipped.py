@@ -64,7 +64,7 @@ def test_its_card_names_data_licences_figures_and_limits() -> None:
 
 
 def test_it_suggests_what_its_card_says(model) -> None:
-    assert model.defaults == {"top_p": 0.8, "rate_scale": 1.05}
+    assert model.defaults == {"top_p": 0.8, "rate_scale": 1.06, "repeats": False}
     for name, value in model.defaults.items():
         assert f"`{name}={value}`" in model.card
 

@@ -46,7 +46,9 @@ class Controls:
         rate_scale: below 1 texts become shorter, above 1 longer, if their length is free: all rates
             are multiplied by it until the last step.
         repeats: whether a token may come right beside its equal. A small model stutters where it is
-            unsure; without repeats it cannot, and neither can it write what has them.
+            unsure; without repeats it cannot, and neither can it write what has them. Equals may
+            still meet where tokens between them are taken back, or marks beside each other filled
+            at once.
         length: how many tokens a text is to have, given ones included; by default the model's own
             if it has one, else free.
         min_length: the fewest tokens of a text of free length.
@@ -175,6 +177,7 @@ class Controls:
             position_temperature=self.position_temperature,
             rate_scale=self.rate_scale,
             repeats=self.repeats,
+            padding=tokenizer.separator,
             length=length,
             shortest=shortest,
             longest=longest,

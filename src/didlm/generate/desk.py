@@ -7,6 +7,7 @@ which the others grow, whose gaps are closed. Sizes are rounded up to few, and e
 recordings, which are kept for the next batch.
 """
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
@@ -139,7 +140,8 @@ class RoomyDesk:
         laid_out = state.with_room(self.most, PLACES)
         self._buffers = with_leaves(laid_out, iter([x.clone() for x in leaves(laid_out)]))
         self._give_back = give_back
-        self._graphs: dict[Hashable, Any] = {}  # None where there will be one the next time
+        self._graphs: dict[Hashable, Any] = {}  # None where there may be one the next time
+        self._is_full = False  # there is no memory for recordings
         self._aside: Any = None  # a stream to record on
         self._pool: Any = None
         self._rows = 0
@@ -154,17 +156,15 @@ class RoomyDesk:
         """Do it as it is recorded; the first time at a size without, the second time record it."""
         rows = self.most if everywhere else self._rows
         key = stage.__name__, rows, size
-        if key not in self._graphs or not self._buffers.time.is_cuda:
-            self._graphs[key] = None
+        graph = self._graphs.get(key)
+        if graph is None and key in self._graphs and self._buffers.time.is_cuda:
+            graph = self._record(stage, rows, size)
+        self._graphs[key] = graph
+        if graph is None:
             self._take_step(stage, rows, size)
             return
         with torch.cuda.device_of(self._buffers.time):
-            graph = self._graphs[key] or self._record(stage, rows, size)
-            self._graphs[key] = graph
-            if graph is None:
-                self._take_step(stage, rows, size)
-            else:
-                graph.replay()
+            graph.replay()
 
     def tidy(self, state: State) -> State:
         """Divide the room anew."""
@@ -217,7 +217,7 @@ class RoomyDesk:
     def lay_out(self, state: State) -> None:
         """Begin another batch, of the same sizes."""
         _copy(self._buffers, state.with_room(self.most, PLACES))
-        self._rows = 0
+        self._rows, self._is_full = 0, False
         self.make_room(state.draft.x_t.rows)
 
     def _part(self, rows: int) -> State:
@@ -233,12 +233,16 @@ class RoomyDesk:
 
     def _record(self, stage: Stage, rows: int, size: int) -> Any:
         """What a stage does, to be done again; None if there is no memory for that."""
-        for _ in range(2):
+        for _ in range(0 if self._is_full else 2):
             try:
-                return self._recorded(stage, rows, size)
-            except torch.OutOfMemoryError:
-                # While it records, torch gives nothing back of what it keeps for later use.
-                torch.cuda.empty_cache()
+                with torch.cuda.device_of(self._buffers.time):
+                    return self._recorded(stage, rows, size)
+            except RuntimeError as error:
+                if "out of memory" not in str(error):
+                    raise
+            # While it records, torch gives nothing back of what it keeps for later use.
+            torch.cuda.empty_cache()
+        self._is_full = True
         return None
 
     def _recorded(self, stage: Stage, rows: int, size: int) -> Any:
@@ -251,8 +255,11 @@ class RoomyDesk:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 self._take_step(stage, rows, size)
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with contextlib.suppress(RuntimeError):  # which would be heard of instead
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         self._pool = self._pool or graph.pool()
         return graph
 

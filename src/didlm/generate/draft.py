@@ -182,15 +182,20 @@ def replace_marks(draft: Draft, fires: Tensor, tokens: Tensor, born: Tensor, row
     )
 
 
-def neighbours(edit: Edit, x_t: Packed, rows: Tensor) -> Tensor:
-    """The tokens left and right of those that an edit puts at these rows [R, 2].
+def neighbours(edit: Edit, x_t: Packed, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens left and right of those that an edit puts at these rows, and which are there.
 
-    Where there is none it is that of the row itself: BOS, a mark, or once more the left one.
+    BOS is none, nor is a mark.
+
+    Returns:
+        Tokens [R, 2], and whether there is one [R, 2].
     """
-    left = rows - 1 if edit is replace_marks else rows
-    right = (rows + 1).clamp(max=x_t.rows - 1)
-    right = torch.where(x_t.is_bos[right], rows, right)
-    return x_t.tokens[torch.stack([left, right], -1)]
+    marked = edit is replace_marks
+    beside = torch.stack([rows - 1 if marked else rows, rows + 1], -1)
+    inside = beside.clamp(0, x_t.rows - 1)
+    # What follows the last row of a text is the BOS of the next, if anything.
+    there = (beside == inside) & ~x_t.is_bos[inside]
+    return x_t.tokens[inside], there & ~x_t.open[inside] if marked else there
 
 
 def _filled(old: Tensor, rows: Tensor | None, new: Tensor) -> Tensor:

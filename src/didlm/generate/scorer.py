@@ -29,7 +29,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Recall:
-    """The memory of earlier answers, row by row."""
+    """The memory of earlier answers, row by row; it may be the batch's own, and no copy."""
 
     memory: Tensor  # [T, ...], into which the model may write at rows that are not known
     known: Tensor  # [T] whether the row was there then

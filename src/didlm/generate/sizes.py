@@ -7,6 +7,6 @@ def rounded_rows(count: int) -> int:
 
 
 def rounded(count: int, least: int, sizes: int) -> int:
-    """The next larger of so many sizes between a number and its double, all multiples of one."""
+    """The next size: of so many between a number and its double, and at least so far apart."""
     step = max(least, (1 << (max(count, 1) - 1).bit_length()) // 2 // sizes)
     return -(-count // step) * step

@@ -40,6 +40,7 @@ class Plan:
     position_temperature: float = 1.0
     rate_scale: float = 1.0  # of all rates but those of the last step
     repeats: bool = True  # whether a token may come right beside its equal
+    padding: int | None = None  # a token that may in any case
     length: int | None = None  # to which rates are normalised; a model of fixed length needs it
     shortest: int = 0  # no text ends with fewer tokens, given ones included
     longest: int = 1024  # and none has more
@@ -253,11 +254,16 @@ class Stages:
 
     def _ban_neighbours(self, state: State, rows: Tensor, logits: Tensor) -> None:
         """No token comes right beside its equal, unless nothing else may come."""
-        beside = neighbours(self.plan.edit, state.draft.x_t, rows)
-        before = logits.gather(-1, beside)
-        logits.scatter_(-1, beside, -torch.inf)
+        tokens, there = neighbours(self.plan.edit, state.draft.x_t, rows)
+        if self.plan.padding is not None:
+            there = there & (tokens != self.plan.padding)
+        # Where one is not there, the other takes its place: no index has two meanings.
+        either = there | there.flip(-1)
+        index = torch.where(there, tokens, tokens.flip(-1)).masked_fill(~either, 0)
+        before = logits.gather(-1, index)
+        logits.scatter_(-1, index, before.masked_fill(either, -torch.inf))
         nothing = logits.amax(-1, keepdim=True) == -torch.inf
-        logits.scatter_(-1, beside, before.masked_fill(~nothing, -torch.inf))
+        logits.scatter_(-1, index, before.masked_fill(either & ~nothing, -torch.inf))
 
     def _rates(self, state: State, complete: Tensor) -> Tensor:
         """How many tokens the model expects in each gap [T]: none in closed or complete ones."""

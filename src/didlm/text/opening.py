@@ -29,7 +29,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def bytes_of_text(path: Path) -> int:
-    """About how much text a file holds: compressed it takes a quarter, more or less."""
+    """About how much text a file holds: compressed it takes a quarter; .parquet is not judged."""
     return path.stat().st_size * (4 if path.suffix.lower() in _COMPRESSED else 1)
 
 

@@ -89,8 +89,8 @@ class _Run:
                 f"on each of {world.size} processes"
             )
         torch.manual_seed(settings.seed)
-        # Reading the data takes workers too, and it is the first pool that imports for all.
-        expect_workers(Loader.__module__, find_method(settings.method).__module__)
+        if settings.workers:  # reading takes workers too, and the first pool imports for all
+            expect_workers(Loader.__module__, find_method(settings.method).__module__)
         if not world.first:
             world.wait()  # the first prepares what the others then find
         self.prepared = prepare(settings, show=world.first)
