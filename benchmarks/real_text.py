@@ -13,7 +13,7 @@ left, ends with 1, and the same command goes on:
 
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
 done again, and what is asked for later is added: `measure --temperatures 0.9`, say. Samples come
-in the order of their steps, so that what has no time are the most steps.
+in the order of their steps, so that what has no time are the temperatures of the most steps.
 Nothing but `--kinds samples` has seconds that count: the other kinds may run side by side, in
 processes of their own that share out the runs with `--only`.
 With the records copied to benchmarks/results/real_text, on any machine (seconds):
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     third.add_argument("--chunk-samples", type=int, default=32)
     third.add_argument("--repeats", type=int, default=2, help="at most, to measure seconds")
     third.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256, 1024])
-    third.add_argument("--tempered-steps", type=int, nargs="*", default=[16, 64, 256])
+    third.add_argument("--tempered-steps", type=int, nargs="*", default=[16, 64, 256, 1024])
     third.add_argument("--temperatures", type=float, nargs="*", default=[0.8, 1.15])
     third.add_argument("--middles", type=int, default=128)
     third.add_argument("--middle-steps", type=int, default=64)

@@ -138,7 +138,13 @@ class Measurer:
             if not SETTINGS[run.setting].chunks and not self.records.read(f"middles-{run.name}")
         ]
         written = [(knobs, run) for run in judged for knobs in self._missing(run)]
-        for knobs, run in sorted(written, key=lambda pair: pair[0].steps):
+        most = max(self.amounts.steps, default=0)
+
+        def order(pair: tuple[Knobs, Run]) -> tuple[int, bool]:  # what takes longest comes last
+            knobs, _ = pair
+            return knobs.steps, knobs.steps == most and knobs.temperature != 1
+
+        for knobs, run in sorted(written, key=order):
             what = f"samples {run.name}, {knobs}"
             # A step of the largest batch is thought to take no more than a twentieth of a second.
             tasks.append(Task(what, 15 + knobs.steps / 20, partial(self.samples, run, knobs)))
