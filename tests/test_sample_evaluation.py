@@ -82,7 +82,7 @@ class TestFigures:
         assert found["order"] is None
         assert found["settings"] == {
             "num": 5, "seed": 3, "batch_size": 2, "steps": 8, "top_p": 0.9, "temperature": 1.0,
-            "position_temperature": 1.0, "rate_scale": 1.0,
+            "position_temperature": 1.0, "rate_scale": 1.0, "repeats": True,
         }  # fmt: skip
 
     def test_insertion_never_bears_neighbours_together_and_masked_diffusion_does(
