@@ -122,6 +122,7 @@ class TestInfilling:
             "top_p": 0.5,
             "temperature": 0.7,
             "rate_scale": 1.3,
+            "repeats": False,
             "position_temperature": 0.8,
         }
         with serving(model) as service:
