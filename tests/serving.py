@@ -13,7 +13,7 @@ from didlm.data.tokenizer import Tokenizer
 from didlm.pretrained import Model
 from didlm.serve.app import create_app
 from didlm.serve.connections import server_of
-from test_generation import STORY, small_model
+from writing import STORY, small_model
 
 
 def tiny_model(mean_length: float = 12.0, length: int | None = None) -> Model:
