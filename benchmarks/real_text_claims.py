@@ -53,10 +53,9 @@ def claims(book: Book, group: Group) -> Iterator[Claim]:
 
 def _bounds(book: Book, group: Group, did: Run, radd: Run) -> Iterator[Claim]:
     curves = book.curves(group)
-    both = {run.name: curves[run.name] for run in (did, radd)}
     for against in AGAINST:
-        for budget in budgets(both, against)[-1:]:
-            a, b = (reached(both[run.name], against, budget) for run in (did, radd))
+        for budget in budgets(curves, against)[-1:]:  # the last row of the table
+            a, b = (reached(curves[run.name], against, budget) for run in (did, radd))
             if a is not None and b is not None:
                 said = "seconds of training" if against == "seconds" else "FLOPs"
                 what = f"DID's bound is below RADD's at equal {said}"

@@ -377,6 +377,9 @@ class TestTokens:
         assert draw_tokens(logits, uniform, TokenControls()).item() == 1
 
 
+HASTY = torch.tensor([False])  # the only text has no time left to wait
+
+
 class TestLimits:
     def test_earliest_picks_the_first_arrivals_of_each_group(self) -> None:
         arrival = torch.tensor([3.0, 1.0, torch.inf, 2.0, 5.0, 4.0])
@@ -434,12 +437,26 @@ class TestLimits:
         rate = torch.tensor([4.0, 4.0, 1.0, 2.0]).double()
         low, high = torch.tensor([0]), torch.tensor([6])
         # Three tokens are expected in the other blank, which is within all limits.
-        assert limits.bend(rate, low, high).tolist() == [0, 0, 1, 2]
+        assert limits.bend(rate, low, high, HASTY).tolist() == [0, 0, 1, 2]
 
     def test_rates_bend_towards_the_limits_of_each_blank(self) -> None:
         limits = self.limits(most=[2, 9], least=[0, 6], inserted=[0, 0])
         rate = torch.tensor([4.0, 4.0, 1.0, 2.0]).double()
-        assert limits.bend(rate, torch.tensor([0]), torch.tensor([50])).tolist() == [1, 1, 2, 4]
+        low, high = torch.tensor([0]), torch.tensor([50])
+        assert limits.bend(rate, low, high, HASTY).tolist() == [1, 1, 2, 4]
+
+    def test_a_blank_waits_for_the_model_to_expect_as_little_as_there_is_room_for(self) -> None:
+        limits = self.limits(most=[1, 5], least=[1, 5], inserted=[0, 0])
+        low, high = torch.tensor([0]), torch.tensor([50])
+
+        def bent(*rates: float) -> list[float]:
+            return limits.bend(torch.tensor(rates).double(), low, high, ~HASTY).tolist()
+
+        assert bent(0.5, 0.5, 3.0, 3.0) == [0, 0, 0, 0]
+        assert bent(0.2, 0.2, 2.0, 2.0) == [0, 0, 2.5, 2.5]
+        # One token is all that comes, if any does, where a tenth of one is expected.
+        assert bent(0.05, 0.05, 2.0, 3.4) == pytest.approx([0.5, 0.5, 2 / 1.08, 3.4 / 1.08])
+        assert bent(0.05, 0.05, 3.0, 3.0) == [0.5, 0.5, 0, 0]
 
 
 class TestSteps:

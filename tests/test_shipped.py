@@ -48,6 +48,17 @@ def test_it_writes_around_what_is_given(model) -> None:
     assert len(middle.split()) >= 3
 
 
+def test_a_word_that_is_missing_is_found(model) -> None:
+    """It waits until the model knows that it is one word: before, half of them were "the"."""
+    left, right = "Tom had a", " dog. They were best friends again."
+    gap = model.gaps(left + right, t=0.05, top=4096)[len(model.tokenizer.encode(left))]
+    likely = {text for text, chance in gap.likely if chance > 0.01}
+    samples = model.infill(f"{left} [_]{right}", num_samples=40, seed=5)
+    words = [sample.text.removeprefix(left).removesuffix(right) for sample in samples]
+    assert sum(word in likely for word in words) >= 30
+    assert len(set(words)) >= 5
+
+
 def test_its_card_names_data_licences_figures_and_limits() -> None:
     card = (HOME / "README.md").read_text()
     for part in ("TinyStories", "CDLA-Sharing-1.0", "TinyFabulist", "MIT", "CC BY", "## Limits"):

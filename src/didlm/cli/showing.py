@@ -14,13 +14,15 @@ def demo(
     """Watch a model write and fill in a story, then train a tiny one from nothing."""
     from rich.console import Console
 
+    from didlm.cli.endings import training_may_stop
     from didlm.demo import free_folder, show_demo
     from didlm.train.settings import Settings, recipe
 
     settings = Settings().changed(recipe("demo") | {"seed": seed})
     if steps is not None:
         settings = settings.changed({"steps": steps, "validate_every": steps})
-    show_demo(Console(highlight=False), settings, free_folder(out))
+    with training_may_stop():
+        show_demo(Console(highlight=False), settings, free_folder(out))
 
 
 def explain(seed: Annotated[int, typer.Option(min=0, help="Seed of the deletions.")] = 0) -> None:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from didlm.generate.draft import Draft
 
+MARGIN = 1.1  # more tokens may be expected in a blank than there is room for, by this factor
+
 
 @dataclass(frozen=True, eq=False)
 class Limits:
@@ -40,13 +42,22 @@ class Limits:
             return self.shortfall > 0
         return (self.shortfall > 0) | (count_by(self.owner, self.lacking > 0, self.room) > 0)
 
-    def bend(self, rate: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Rates [T] that expect between `low` and `high` [S] tokens in a text, and obey blanks."""
+    def bend(self, rate: Tensor, low: Tensor, high: Tensor, patient: Tensor) -> Tensor:
+        """Rates [T] that expect between `low` and `high` [S] tokens in a text, and obey blanks.
+
+        In a `patient` text [S] a blank waits until the model expects no more there than there is
+        room for. Before that it names the tokens of a longer text: of one word, mostly "the".
+        """
         if not self.bounded:
             return within(rate, self.sequence, low, high)
         rate = rate.masked_fill(self.room_in_blank[self.blank] <= 0, 0)
+        total = torch.zeros_like(self.lacking, dtype=rate.dtype).index_add_(0, self.blank, rate)
+        # If any come: the mean of a Poisson variable that is not 0.
+        expected = total / -torch.expm1(-total)
+        waits = (expected > MARGIN * self.room_in_blank) & patient[self.owner]
         rate = within(rate, self.sequence, low, high)
-        return within(rate, self.blank, self.lacking, self.room_in_blank)
+        rate = within(rate, self.blank, self.lacking, self.room_in_blank)
+        return rate.masked_fill(waits[self.blank], 0)
 
     def broken(self, fires: Tensor, closing: Tensor) -> Tensor:
         """Whether the gaps that a sampler lets fire must `obey` to be within the limits []."""

@@ -133,7 +133,7 @@ class Stages:
         low, high, missing = self._expected(x_t, limits)
         complete = state.idle | (state.stopped & ~limits.unmet)
         return Moment(
-            rate=limits.bend(self._rates(state, complete), low, high),
+            rate=limits.bend(self._rates(state, complete), low, high, self._patient(state)),
             uniform=_uniforms(state, uniforms.FIRE),
             sequence=limits.sequence,
             offsets=x_t.offsets,
@@ -145,6 +145,10 @@ class Stages:
             flips=lambda count, chance: self._flips(state, count, chance),
             caution=self.plan.caution,
         )
+
+    def _patient(self, state: State) -> Tensor:
+        """Whether a text [S] has time left in which the model will expect less to be missing."""
+        return _target(state) > 0 if self.scorer.timed else torch.zeros_like(state.stale)
 
     def _chosen(self, state: State, fires: Tensor, broken: Tensor) -> State:
         number, end = torch.arange(len(fires), device=fires.device), len(fires)
