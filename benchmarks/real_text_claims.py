@@ -24,7 +24,7 @@ class Claim:
 def table(book: Book) -> str:
     """All claims of which enough was measured."""
     words = {True: "holds", False: "**does not hold**", None: "cannot be told"}
-    head = ["claim", "the paper", "here", ""]
+    head = ["claim", "the paper", "here", "verdict"]
     cells = [
         [f"{claim.what} ({title(group)})", claim.paper, claim.ours, words[claim.holds]]
         for group in book.groups

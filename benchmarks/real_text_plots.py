@@ -49,6 +49,8 @@ def draw(book: Book, folder: Path) -> dict[Group, list[Path]]:
 
 def curves(book: Book, group: Group) -> Any:
     """Every validation of every run."""
+    from matplotlib.ticker import NullFormatter
+
     named = [run for run in book.of(group) if run.bounded]
     if not named:
         return None
@@ -60,6 +62,7 @@ def curves(book: Book, group: Group) -> Any:
             kind = "exact" if book.runs[run.name]["exact"] else "bound"
             axes.plot(places, values, ".-", label=f"{run.name} ({kind})", **_look(run))
         axes.set(xscale="log", xlabel=LABELS[against], ylabel="bits per byte")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         if against == "seconds":
             all_places = [x[against] for run in named for x in book.runs[run.name]["curve"]]
             least, most = 0.9 * min(all_places), 1.1 * max(all_places)
@@ -98,7 +101,8 @@ def samples(book: Book, group: Group) -> Any:
     names = ("steps asked for", "seconds a text", "entropy in bits, by temperature")
     for axes, name in zip(panels, names, strict=True):
         axes.set(yscale="log", xlabel=name, ylabel="perplexity to the judge")
-        axes.legend(fontsize=7)
+    panels[1].legend(fontsize=7, title="broken: top-p 0.9", title_fontsize=7, framealpha=0.6)
+    panels[2].legend(fontsize=7, framealpha=0.6)
     _ticks(panels[0], _steps_of(book, named))
     panels[1].set(xscale="log")
     return figure
@@ -113,15 +117,18 @@ def lengths(book: Book, group: Group) -> Any:
     figure, panels = _panels(2)
     theirs = {"color": "black", "lw": 3, "alpha": 0.5, "label": "unseen texts"}
     _distribution(panels[0], data["texts"]["lengths"], **theirs)
+    steps = [{r["steps_asked"] for r in book.written(run)} for run in named if run.stepwise]
+    most = max(set.intersection(*steps), default=0) if steps else 0
     for run in named:
         rows = book.written(run)
-        _distribution(panels[0], rows[-1]["lengths"], label=run.name, **_look(run))
+        shown = next(iter(book.written(run, most)), rows[-1])
+        _distribution(panels[0], shown["lengths"], label=run.name, **_look(run))
         if run.stepwise:
             places, values = [r["steps_asked"] for r in rows], [r["length_ks"] for r in rows]
             panels[1].plot(places, values, "o-", label=run.name, **_look(run))
         else:
             panels[1].axhline(rows[0]["length_ks"], ls=":", label=run.name, **_look(run))
-    panels[0].set(xlabel="tokens, at the most steps", ylabel="share of texts at most so long")
+    panels[0].set(xlabel=f"tokens, in {most:,} steps", ylabel="share of texts at most so long")
     panels[1].set(xlabel="steps asked for", ylabel="Kolmogorov-Smirnov distance")
     panels[0].set(xlim=(0, 1.2 * np.quantile(data["texts"]["lengths"], 0.99)))
     _ticks(panels[1], _steps_of(book, named))

@@ -123,10 +123,10 @@ def samples(book: Book, group: Group) -> str:
     """What is written: quality, lengths and time, with and without top-p."""
     whole = not SETTINGS[group[0]].chunks
     head = ["run", "steps", "network calls", "seconds a text", "entropy, bits", "perplexity"]
-    head += ["at the data's entropy", "with top-p 0.9", "its entropy"]
-    head += (
-        ["mean length", "length KS", "with top-p 0.9", "the paper: mean length"] if whole else []
-    )
+    head += ["perplexity at the data's entropy"]
+    head += ["perplexity with top-p 0.9", "entropy with top-p 0.9"]
+    lengths = ["mean length", "length KS", "length KS with top-p 0.9", "the paper: mean length"]
+    head += lengths if whole else []
     head += ["the paper: perplexity, with top-p, seconds"]
     cells = []
     for run in book.of(group):
