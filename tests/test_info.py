@@ -1,5 +1,6 @@
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -117,3 +118,8 @@ def test_what_is_none_of_them_is_refused(run, tmp_path) -> None:
     (folder / "config.json").write_text('{"architectures": []}')
     with refused("has a config.json, but it is not that of a didlm model"):
         describe(folder)
+
+
+def test_a_misspelt_shipped_name_is_guessed() -> None:
+    with refused("storys is not a token store, a run or a model: it is not there: did you mean"):
+        describe(Path("storys"))

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from didlm.locate import shipped
+from didlm.locate import hint, shipped
 from didlm.store.format import Manifest, Store
 from didlm.text.sources import is_store
 
@@ -35,7 +35,8 @@ def describe(folder: Path, verify: bool = False) -> dict[str, Any]:
     if not about:
         missing = "has none of their files" if folder.is_dir() else "is not there"
         missing = "is a file" if folder.is_file() else missing
-        raise ValueError(f"{folder} is not a token store, a run or a model: it {missing}")
+        meant = "" if folder.exists() else hint(str(folder))
+        raise ValueError(f"{folder} is not a token store, a run or a model: it {missing}{meant}")
     if verify and "store" not in about:
         raise ValueError(f"only a token store can be verified, and {folder} is none")
     return {"path": str(folder), **about}

@@ -69,9 +69,13 @@ def _unknown(name: str) -> ValueError:
     known = list(shipped())
     ways = ["a folder", *([f"a shipped name ({', '.join(known)})"] if known else [])]
     ways.append("a hub id, which is owner/name")
-    near = get_close_matches(name, known, 1)
-    hint = f": did you mean '{near[0]}'?" if near else ""
-    return ValueError(f"there is no model '{name}': it is neither {' nor '.join(ways)}{hint}")
+    return ValueError(f"there is no model '{name}': it is neither {' nor '.join(ways)}{hint(name)}")
+
+
+def hint(name: str) -> str:
+    """The shipped name that may have been meant, as the end of a sentence."""
+    near = get_close_matches(name, list(shipped()), 1)
+    return f": did you mean '{near[0]}'?" if near else ""
 
 
 def _from_hub(name: str, repo: str, revision: str | None) -> Path:
