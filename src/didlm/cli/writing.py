@@ -53,7 +53,7 @@ def _writing(
         typer.Option(
             "--repeats/--no-repeats",
             help="Whether a token may come right beside its equal.",
-            show_default=SUGGESTED.replace("1", "repeats"),
+            show_default="as the model suggests, else it may",
         ),
     ] = None,
     sampler: Annotated[

@@ -52,7 +52,8 @@ class Limits:
             return within(rate, self.sequence, low, high)
         rate = rate.masked_fill(self.room_in_blank[self.blank] <= 0, 0)
         total = torch.zeros_like(self.lacking, dtype=rate.dtype).index_add_(0, self.blank, rate)
-        # If any come: the mean of a Poisson variable that is not 0.
+        # If any come: the mean of a Poisson variable that is not 0. Where nothing is expected this
+        # is no number, and nothing waits.
         expected = total / -torch.expm1(-total)
         waits = (expected > MARGIN * self.room_in_blank) & patient[self.owner]
         rate = within(rate, self.sequence, low, high)
