@@ -12,10 +12,11 @@ left, ends with 1, and the same command goes on:
     python benchmarks/real_text.py measure    # twice, about 12 minutes in all
 
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
-done again, and what is asked for later is added: `measure --temperatures 0.9`, say. Samples come
-in the order of their steps, so that what has no time are the temperatures of the most steps.
-Nothing but `--kinds samples` has seconds that count: the other kinds may run side by side, in
-processes of their own that share out the runs with `--only`.
+done again, and what is asked for later is added: `measure --steps 32`, say. Samples come in the
+order of their steps, and before their variants: with top-p, and at a temperature that leads towards
+the entropy of the data. Nothing but `--kinds samples` has seconds that count: the other kinds may
+run side by side, in processes of their own that share out the runs with `--only`. Models are
+written at each validation: a home in memory (`--home /dev/shm/real-text`) spares that time.
 With the records copied to benchmarks/results/real_text, on any machine (seconds):
 
     python benchmarks/real_text.py page       # docs/results.md and docs/results/
@@ -76,8 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chunk_samples=options.chunk_samples,
             repeats=options.repeats,
             steps=options.steps,
-            tempered_steps=options.tempered_steps,
-            temperatures=options.temperatures,
+            temperatures=tuple(options.temperatures),
             middles=options.middles,
             middle_steps=options.middle_steps,
             draws=options.draws,
@@ -157,12 +157,11 @@ def _parser() -> argparse.ArgumentParser:
     third.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     third.add_argument("--size", type=int, default=300_000, help="bytes of a set")
     third.add_argument("--samples", type=int, default=128, help="whole documents")
-    third.add_argument("--fewer-samples", type=int, default=64, help=f"above {FEW} steps")
+    third.add_argument("--fewer-samples", type=int, default=48, help=f"above {FEW} steps")
     third.add_argument("--chunk-samples", type=int, default=32)
     third.add_argument("--repeats", type=int, default=2, help="at most, to measure seconds")
     third.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256, 1024])
-    third.add_argument("--tempered-steps", type=int, nargs="*", default=[16, 64, 256, 1024])
-    third.add_argument("--temperatures", type=float, nargs="*", default=[0.8, 1.15])
+    third.add_argument("--temperatures", type=float, nargs=2, default=[0.8, 1.15])
     third.add_argument("--middles", type=int, default=128)
     third.add_argument("--middle-steps", type=int, default=64)
     third.add_argument("--draws", type=int, default=8, help="of the bound of a middle")

@@ -39,7 +39,8 @@ from real_text_runs import (
     Setting,
 )
 
-KINDS = ("likelihood", "reference", "middles", "samples")  # what a task's name begins with
+# What a task's name begins with. Of samples the seconds count, of their variants they do not.
+KINDS = ("likelihood", "reference", "middles", "samples", "variants")
 REPLICATES = 8  # of a bound
 TOP_P = 0.9
 EXAMPLE = 500  # characters that are kept of a sample
@@ -52,7 +53,12 @@ class Knobs:
 
     steps: int
     top_p: float = 1.0
-    temperature: float = 1.0
+    temperature: float | None = 1.0  # None for one that leads towards the entropy of the data
+
+    @property
+    def kind(self) -> str:
+        """What such a task is called."""
+        return "samples" if (self.top_p, self.temperature) == (1, 1) else "variants"
 
 
 @dataclass(frozen=True)
@@ -65,24 +71,16 @@ class Amounts:
     chunk_samples: int
     repeats: int  # at most, of samples whose seconds are compared
     steps: Sequence[int]
-    tempered_steps: Sequence[int]  # at which temperatures are swept too
-    temperatures: Sequence[float]
+    temperatures: tuple[float, float]  # for less entropy, and for more
     middles: int
     middle_steps: int
     draws: int  # of the bound of a middle
     batch_size: int
 
     def knobs(self, run: Run) -> list[Knobs]:
-        """Fewest steps first, so that a call that runs out of time has these of all runs."""
-        if not run.stepwise:
-            tempered = [Knobs(0, temperature=t) for t in self.temperatures]
-            return [Knobs(0), Knobs(0, TOP_P), *tempered]
-        chosen = []
-        for steps in sorted(self.steps):
-            chosen += [Knobs(steps), Knobs(steps, TOP_P)]
-            if steps in self.tempered_steps:
-                chosen += [Knobs(steps, temperature=t) for t in self.temperatures]
-        return chosen
+        """What is asked of a run: all of it at each number of its steps."""
+        asked = sorted(self.steps) if run.stepwise else [0]
+        return [k for n in asked for k in (Knobs(n), Knobs(n, TOP_P), Knobs(n, temperature=None))]
 
     def times(self, run: Run, knobs: Knobs) -> int:
         """How often the same texts are written until nothing is built or recorded any more.
@@ -91,7 +89,7 @@ class Amounts:
         all the same, and in many steps most come more than once.
         """
         many = knobs.steps > FEW and run.method == "radd"
-        return 1 if many or knobs.temperature != 1 else self.repeats
+        return 1 if many or knobs.kind == "variants" else self.repeats
 
     def count(self, run: Run, knobs: Knobs) -> int:
         """How many texts are written."""
@@ -138,14 +136,9 @@ class Measurer:
             if not SETTINGS[run.setting].chunks and not self.records.read(f"middles-{run.name}")
         ]
         written = [(knobs, run) for run in judged for knobs in self._missing(run)]
-        most = max(self.amounts.steps, default=0)
-
-        def order(pair: tuple[Knobs, Run]) -> tuple[int, bool]:  # what takes longest comes last
-            knobs, _ = pair
-            return knobs.steps, knobs.steps == most and knobs.temperature != 1
-
-        for knobs, run in sorted(written, key=order):
-            what = f"samples {run.name}, {knobs}"
+        # Variants need what the others show, and what takes longest comes last.
+        for knobs, run in sorted(written, key=lambda pair: (pair[0].kind, pair[0].steps)):
+            what = f"{knobs.kind} {run.name}, {knobs}"
             # A step of the largest batch is thought to take no more than a twentieth of a second.
             tasks.append(Task(what, 15 + knobs.steps / 20, partial(self.samples, run, knobs)))
         return tasks
@@ -156,9 +149,24 @@ class Measurer:
         return recorded and (self.trained / name / "config.json").exists()
 
     def _missing(self, run: Run) -> list[Knobs]:
-        done = self.records.rows(f"samples-{run.name}")
-        taken = [Knobs(row["steps_asked"], row["top_p"], row["temperature"]) for row in done]
-        return [knobs for knobs in self.amounts.knobs(run) if knobs not in taken]
+        def asked(row: Figures) -> Knobs:
+            temperature = row["temperature"] if row["temperature"] == 1 else None
+            return Knobs(row["steps_asked"], row["top_p"], temperature)
+
+        done = [asked(row) for row in self.records.rows(f"samples-{run.name}")]
+        return [knobs for knobs in self.amounts.knobs(run) if knobs not in done]
+
+    def _temperature(self, run: Run, knobs: Knobs) -> float:
+        """The one that is asked for, or that leads towards the entropy of the data."""
+        if knobs.temperature is not None:
+            return knobs.temperature
+        data = self.records.read(f"reference-{run.setting}")
+        rows = self.records.rows(f"samples-{run.name}")
+        plain = [r for r in rows if (r["steps_asked"], r["top_p"]) == (knobs.steps, 1)]
+        if data is None or not plain:
+            raise ValueError("without samples, and what is to be compared with, none are varied")
+        cooler, warmer = self.amounts.temperatures
+        return cooler if plain[0]["entropy_bits"] > data["texts"]["entropy_bits"] else warmer
 
     def likelihood(self, run: Run) -> None:
         """Bits per byte of unseen text of the setting, and of other sets."""
@@ -227,7 +235,8 @@ class Measurer:
         judge = self._judge(setting)
         model = self._writer(run.name)
         count = self.amounts.count(run, knobs)
-        controls = {"top_p": knobs.top_p, "temperature": knobs.temperature}
+        temperature = self._temperature(run, knobs)
+        controls = {"top_p": knobs.top_p, "temperature": temperature}
         if run.stepwise:
             controls["steps"] = knobs.steps
         repeats = self.amounts.times(run, knobs)
@@ -240,12 +249,14 @@ class Measurer:
             "run": run.name,
             "steps_asked": knobs.steps,
             "top_p": knobs.top_p,
-            "temperature": knobs.temperature,
+            "temperature": temperature,
             "batch_size": self.amounts.batch_size,
             "repeats": repeats,
             "own_judge": setting.judge == run.name,
         }
         figures = quality.summary() | {"log_perplexity_stderr": spread_of(quality)}
+        if knobs.kind == "variants":  # which may be written side by side
+            figures["seconds"] = None
         example = samples[0].text[:EXAMPLE]
         self.records.append(f"samples-{run.name}", asked | figures | {"example": example})
 

@@ -72,7 +72,7 @@ def curves(book: Book, group: Group) -> Any:
 
 
 def samples(book: Book, group: Group) -> Any:
-    """Perplexity under the judge; broken lines are with top-p 0.9."""
+    """Perplexity under the judge; broken lines are with top-p 0.9, of which no time was taken."""
     named = [run for run in book.of(group) if book.written(run)]
     if not named:
         return None
@@ -82,12 +82,13 @@ def samples(book: Book, group: Group) -> Any:
             rows = [r for r in book.written(run, top_p=top_p) if r["generative_perplexity"]]
             values = [row["generative_perplexity"] for row in rows]
             look = _look(run) | ({"label": run.name} if top_p == 1 else {})
-            for axes, figure_name in zip(panels[:2], ("steps_asked", "seconds"), strict=True):
-                if run.stepwise or figure_name == "seconds":
-                    axes.plot([row[figure_name] for row in rows], values, line, **look)
-                else:
-                    for value in values:
-                        axes.axhline(value, ls=line[1:], lw=1, **look)
+            if top_p == 1:
+                panels[1].plot([row["seconds"] for row in rows], values, line, **look)
+            if run.stepwise:
+                panels[0].plot([row["steps_asked"] for row in rows], values, line, **look)
+            else:
+                for value in values:
+                    panels[0].axhline(value, ls=line[1:], lw=1, **look)
         most = max((row["steps_asked"] for row in book.written(run) if len(
             book.tempered(run, row["steps_asked"])) > 1), default=None)  # fmt: skip
         rows = book.tempered(run, most) if most is not None else []
@@ -101,7 +102,7 @@ def samples(book: Book, group: Group) -> Any:
     names = ("steps asked for", "seconds a text", "entropy in bits, by temperature")
     for axes, name in zip(panels, names, strict=True):
         axes.set(yscale="log", xlabel=name, ylabel="perplexity to the judge")
-    panels[1].legend(fontsize=7, title="broken: top-p 0.9", title_fontsize=7, framealpha=0.6)
+    panels[0].legend(fontsize=7, title="broken: top-p 0.9", title_fontsize=7, framealpha=0.6)
     panels[2].legend(fontsize=7, framealpha=0.6)
     _ticks(panels[0], _steps_of(book, named))
     panels[1].set(xscale="log")

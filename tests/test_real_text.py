@@ -51,7 +51,7 @@ def raw(bench, tmp_path_factory) -> Path:
 TRAIN = ["train", "--device", "cpu", "--seconds", "0.2", "--set", "preset=tiny", "--set", "batch=4"]
 TRAIN += ["--set", "workers=0", "--set", "valid_documents=4", "--set", "valid_draws=1"]
 MEASURE = ["measure", "--device", "cpu", "--size", "400", "--samples", "3", "--chunk-samples", "2"]
-MEASURE += ["--steps", "2", "4", "--tempered-steps", "2", "--temperatures", "0.6"]
+MEASURE += ["--steps", "2", "4", "--temperatures", "0.6", "1.5"]
 MEASURE += [
     "--fewer-samples",
     "2",
@@ -111,8 +111,19 @@ def check_records(records: Path, runs) -> None:
         if run.only_judges:
             continue
         rows = json.loads(written.read_text())["rows"]
-        # Two numbers of steps, each with and without top-p, and another temperature at one of them.
-        assert len(rows) == (5 if run.stepwise else 3)
+        # Two numbers of steps, each with and without top-p, and at another temperature.
+        assert len(rows) == (6 if run.stepwise else 3)
+        data = json.loads((records / f"reference-{run.setting}.json").read_text())["texts"]
+        for row in rows:
+            varied = (row["top_p"], row["temperature"]) != (1, 1)
+            assert (row["seconds"] is None) == varied
+            if row["temperature"] != 1:  # it leads towards the entropy of the data
+                (plain,) = (
+                    r["entropy_bits"]
+                    for r in rows
+                    if (r["steps_asked"], r["seconds"] is None) == (row["steps_asked"], False)
+                )
+                assert (row["temperature"] < 1) == (plain > data["entropy_bits"])
         assert all(row["generative_perplexity"] > 1 for row in rows)
         assert (rows[0]["length_ks"] is None) == (run.setting == "novels")
         assert (records / f"middles-{run.name}.json").exists() == (run.setting == "stories")
@@ -280,8 +291,8 @@ def test_how_many_texts_are_written_and_how_often(bench) -> None:
     figures, runs = bench("real_text_figures"), bench("real_text_runs").RUNS
     numbers = {"samples": 128, "fewer_samples": 64, "chunk_samples": 32, "repeats": 2}
     amounts = figures.Amounts(
-        **numbers, size=1, steps=[], tempered_steps=[], temperatures=[], middles=1,
-        middle_steps=1, draws=1, batch_size=1,
+        **numbers, size=1, steps=[], temperatures=(0.8, 1.15), middles=1, middle_steps=1,
+        draws=1, batch_size=1,
     )  # fmt: skip
     found = {
         (name, knobs.steps, knobs.temperature): (
@@ -289,13 +300,13 @@ def test_how_many_texts_are_written_and_how_often(bench) -> None:
             amounts.times(runs[name], knobs),
         )
         for name in ("did-mini", "radd-mini", "ar-mini", "did-fixed-small")
-        for knobs in (figures.Knobs(64), figures.Knobs(256), figures.Knobs(256, temperature=0.8))
+        for knobs in (figures.Knobs(64), figures.Knobs(256), figures.Knobs(256, temperature=None))
     }
     assert found["did-mini", 64, 1.0] == found["radd-mini", 64, 1.0] == (128, 2)
     assert found["ar-mini", 64, 1.0] == (128, 2)
     assert found["did-mini", 256, 1.0] == (64, 2)
     assert found["radd-mini", 256, 1.0] == (64, 1)
-    assert found["did-mini", 256, 0.8] == (64, 1)
+    assert found["did-mini", 256, None] == (64, 1)
     assert found["did-fixed-small", 256, 1.0] == (32, 2)
 
 
