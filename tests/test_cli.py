@@ -7,8 +7,10 @@ import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import didlm
+from didlm.cli import app
 from didlm.data.tokenizer import Tokenizer
 from didlm.methods.did import DID
 from didlm.model.config import ModelConfig
@@ -197,6 +199,40 @@ def test_what_cannot_be_written_is_found_out_before_the_work(
     assert sentence in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert [file.name for file in tmp_path.iterdir()] == ["folder.html"]
+
+
+LEAVES_A_FILE = [
+    ["generate", "--model", "none", "--json"],
+    ["generate", "--model", "none", "--trace"],
+    ["infill", "[_]", "--model", "none", "--json"],
+    ["infill", "[_]", "--model", "none", "--trace"],
+    ["evaluate", "--model", "none", "--data", "none.txt", "--json"],
+    ["evaluate", "--model", "none", "--samples", "--json"],
+    ["lm-eval", "--model", "none", "--tasks", "none", "--json"],
+]
+LEAVES_A_FOLDER = [
+    ["compare", "none", "--out"],
+    ["convert", "none.pt", "--tokenizer", "none.json", "--out"],
+    ["demo", "--out"],
+    ["reproduce", "sizes", "--model", "owt-did-small=none", "--out"],
+    ["train", "--data", "none.txt", "--out"],
+]
+
+
+@pytest.mark.parametrize("command", LEAVES_A_FILE + LEAVES_A_FOLDER, ids=" ".join)
+def test_every_command_looks_at_the_place_for_its_results_first(
+    command, tmp_path, monkeypatch
+) -> None:
+    """Before it reads anything: the models and texts that are named here do not exist."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("x")
+    place = "file/below.html" if command in LEAVES_A_FILE else "file/below"
+    result = CliRunner().invoke(app, [*command, place])
+    reason = "there is no folder file" if command in LEAVES_A_FILE else "file is not a folder"
+    assert isinstance(result.exception, ValueError)
+    assert place in str(result.exception)
+    assert reason in str(result.exception)
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("option", ["--json", "--trace"])

@@ -572,4 +572,4 @@ def test_the_command_writes_a_model_folder(tokens, tokenizer, tmp_path) -> None:
     assert "weights.pt" in (tmp_path / "out/README.md").read_text()
     assert len(load(tmp_path / "out").generate(steps=2, seed=0)[0].tokens) == 8
     result = CliRunner().invoke(app, [*arguments, str(tmp_path / "weights.pt")])
-    assert "is a file" in str(result.exception)
+    assert "is not a folder" in str(result.exception)

@@ -2,10 +2,12 @@
 
 import os
 import stat
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from didlm.files import check_folder, write_text
+from didlm.files import check_folder, check_place, write_text
 
 
 def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path) -> None:
@@ -17,8 +19,20 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path) -> None:
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:
-    write_text(os.devnull, "gone")
+    check_place(Path(os.devnull))
+    write_text(Path(os.devnull), "gone")
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="pipes have no paths here")
+def test_a_pipe_is_written_to(tmp_path) -> None:
+    reading, writing = os.pipe()
+    place = Path(f"/dev/fd/{writing}")
+    check_place(place)
+    write_text(place, "through")
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        assert file.read() == "through"
 
 
 def test_files_beside_it_are_left_alone(tmp_path) -> None:
@@ -55,6 +69,40 @@ def test_what_fails_leaves_nothing_behind(tmp_path, monkeypatch) -> None:
 def test_folders_that_cannot_be_made_are_refused_before_the_work(tmp_path) -> None:
     check_folder(tmp_path / "a" / "b")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(ValueError, match=r"cannot make the folder .*: .*file is a file"):
-        check_folder(tmp_path / "file" / "below")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file"]
+    (tmp_path / "link").symlink_to("nothing")
+    for name in ("file", "link"):
+        for folder in (tmp_path / name, tmp_path / name / "below"):
+            with pytest.raises(
+                ValueError, match=rf"cannot make the folder .*: .*{name} is not a folder"
+            ):
+                check_folder(folder)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_places_that_take_no_file_are_refused_before_the_work(tmp_path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("nowhere/file")
+    (tmp_path / "fine").symlink_to("later")
+    for name in ("new", "fine", "folder/new", "n" * 200):
+        check_place(tmp_path / name)
+    for name, reason in [
+        ("nowhere/file", "there is no folder .*nowhere"),
+        ("folder", "it is a folder"),
+        ("link", "No such file or directory"),
+        ("n" * 250, "File name too long"),  # a file is written under a longer name first
+    ]:
+        with pytest.raises(ValueError, match=f"cannot write .*: {reason}"):
+            check_place(tmp_path / name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fine", "folder", "link"]
+    assert not list((tmp_path / "folder").iterdir())
+
+
+def test_what_the_system_forbids_is_refused_before_the_work(tmp_path, monkeypatch) -> None:
+    def forbid(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", forbid)
+    with pytest.raises(ValueError, match="cannot write .*figures.json: Permission denied"):
+        check_place(tmp_path / "figures.json")
+    with pytest.raises(ValueError, match="cannot write in the folder .*runs/a: Permission denied"):
+        check_folder(tmp_path / "runs" / "a")

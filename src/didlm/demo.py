@@ -13,6 +13,7 @@ from didlm.data import stories
 from didlm.display.trace import write_trace
 from didlm.display.watch import Watch
 from didlm.explain import heading
+from didlm.files import check_folder
 from didlm.generate.results import Sample
 from didlm.generate.template import Blank, Parts
 from didlm.pretrained import Model, load
@@ -34,6 +35,7 @@ def show_demo(console: Console, settings: Settings, folder: Path) -> None:
         settings: of the training run.
         folder: for what is made; it is new.
     """
+    check_folder(folder)
     folder.mkdir(parents=True)
     model = load(SHIPPED)
     heading(console, "A model that comes with the package writes, starting from nothing")

@@ -17,10 +17,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 
     A link stays one, and what it leads to is written. So are devices and pipes, in their place.
     """
-    path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # /dev/stdout is a link to a pipe without a name
         path.write_bytes(content)
         return
+    path = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(".tmp", path.name + ".", path.parent)
     temporary = Path(name)
     try:
@@ -40,16 +40,39 @@ def _umask() -> int:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a folder that cannot be made, before any work is done for it.
+    """Refuse a folder that cannot be made or written in, before any work is done for it.
 
     Raises:
-        ValueError: if one of its parents is a file, or must not be written into.
+        ValueError: if one of its parents is a file, or nothing can be written there.
     """
-    there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    there = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
     if not there.is_dir():
-        raise ValueError(f"cannot make the folder {path}: {there} is a file")
-    if not os.access(there, os.W_OK):
-        raise ValueError(f"cannot write in the folder {path}: {there} must not be written into")
+        raise ValueError(f"cannot make the folder {path}: {there} is not a folder")
+    _try_writing(there, "", f"cannot write in the folder {path}")
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where no file can be written, before any work is done for it.
+
+    Raises:
+        ValueError: if its folder is not there or takes no file, or it is a folder itself.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise ValueError(f"cannot write {path}: it is a folder")
+    if path.is_file() or not path.exists():
+        place = Path(os.path.realpath(path))
+        _try_writing(place.parent, place.name, f"cannot write {path}")
+
+
+def _try_writing(folder: Path, name: str, refusal: str) -> None:
+    """Do what writing begins with: rights alone do not tell, as those of a disk for reading."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix=name + ".", suffix=".tmp", dir=folder):
+            pass
+    except OSError as problem:
+        raise ValueError(f"{refusal}: {problem.strerror}") from None
 
 
 def check_free(folder: Path) -> None:
@@ -85,15 +108,3 @@ def alone_in(folder: Path) -> Iterator[Path]:
                 f"another process is training in {folder}: wait until it has ended"
             ) from None
         yield lock
-
-
-def check_place(path: Path) -> None:
-    """Refuse a place where no file can be written.
-
-    Raises:
-        ValueError: if its folder is not there, or it is a folder itself.
-    """
-    if not path.parent.is_dir():
-        raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise ValueError(f"cannot write {path}: it is a folder")

@@ -19,7 +19,7 @@ from didlm.compare.report import page
 from didlm.compare.tables import Table, all_tables
 from didlm.evaluate.judge import Judge, find_judge
 from didlm.evaluate.quality import data_lengths
-from didlm.files import write_text
+from didlm.files import check_folder, write_text
 from didlm.locate import locate
 from didlm.pretrained import Model, load
 from didlm.text.documents import read_documents
@@ -72,9 +72,7 @@ class Request:
             raise ValueError("temperatures must be positive")
         if self.data is None and self.training_data is not None:
             raise ValueError("--training-data goes with --data: that of the stories is known")
-        there = next(place for place in (self.out, *self.out.absolute().parents) if place.exists())
-        if not there.is_dir():
-            raise ValueError(f"{there} is a file: the report goes into a folder")
+        check_folder(self.out)
         try:
             import matplotlib  # noqa: F401
         except ImportError:
