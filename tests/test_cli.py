@@ -180,6 +180,8 @@ def test_a_text_can_be_written_again_by_the_seed_that_is_named(model, tmp_path) 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (["infill", "a [...0]"], "the blank [...0] has no room for any token: leave it out"),
+        (["infill", "a [...-1]"], "[...-1] is not a blank: write [...5] for at most 5 tokens"),
         (["infill", "a [...5-2]"], "a blank of at least 5 and at most 2 tokens is impossible"),
         (["generate", "--top-p", "2"], "top-p must be above 0 and at most 1: got 2.0"),
         (["generate", "--trace", "a.txt"], "a.txt: its name must end with .html or .gif"),

@@ -284,6 +284,7 @@ class TestWhatIsRefused:
             ("completions", {"logit_bias": {"1": 2}}, "logit_bias is not supported"),
             ("infill", {"template": "no blank"}, "there is no blank in the template"),
             ("infill", {"template": "[...5-2]"}, "is impossible"),
+            ("infill", {"template": "a [...0]"}, "the blank [...0] has no room for any token"),
             ("infill", {"template": "[...]", "steps": -1}, "'steps': input should be greater"),
             ("infill", {"template": "[...]", "steps": 10**9}, "at most 1024 steps are taken"),
             ("infill", {"template": "a[_]" * 10_000}, "may have 64 blanks: got 10000"),

@@ -58,9 +58,10 @@ def texts_of_tokens(tokenizer, begun):
         (r"a\[...5-2]b[...]", ["a[...5-2]b", Blank()]),
         (r"\\[...][...]", [r"\[...]", Blank()]),
         (r"\[x] \n[...]", [r"\[x] \n", Blank()]),
-        ("[..] [...-3] [...3-] [... ] [x] [] [__] [...٣][...]", None),
+        ("[..] [....] [... ] [x] [] [__] [...٣][...]", None),
         ("[[...]]", ["[", Blank(), "]"]),
-        ("[...0]a\n", [Blank(0, 0), "a\n"]),
+        ("[...0-3]a\n[...03]", [Blank(0, 3), "a\n", Blank(0, 3)]),
+        (r"\[...0] \[...-3]\[...3-][_]", ["[...0] [...-3][...3-]", Blank(1, 1)]),
     ],
 )
 def test_templates_are_parsed(template, parts) -> None:
@@ -82,6 +83,19 @@ def test_impossible_blanks_are_refused() -> None:
             Blank(*limits)
     with assert_refused("got 99999999999999999999; write [...] for no limit"):
         parse("[...99999999999999999999]")
+
+
+@pytest.mark.parametrize("blank", ["[...0]", "[...00]", "[...0-0]"])
+def test_a_blank_without_room_is_refused_in_a_written_template(blank) -> None:
+    with assert_refused(f"the blank {blank} has no room for any token: leave it out, or write"):
+        parse(f"a [...] b {blank}")
+
+
+@pytest.mark.parametrize("blank", ["[...-1]", "[...5-]", "[...2--5]", "[...-]", "[...1-2-3]"])
+def test_limits_that_cannot_be_read_are_refused(blank) -> None:
+    with assert_refused(f"{blank} is not a blank: write [...5] for at most 5 tokens, [...2-5] for"):
+        parse(f"a [...] b {blank}")
+    assert parse(f"a [...] b \\{blank}") == ["a ", Blank(), f" b {blank}"]
 
 
 def test_what_is_no_template_is_refused(stories) -> None:
@@ -137,7 +151,7 @@ def test_neighbouring_blanks_are_one(stories) -> None:
     assert (begun.least.tolist(), begun.most.tolist()) == ([4, 3], [6, NO_LIMIT])
     assert begun.blank.tolist() == [0, 1]
     assert begun.pieces == (None, "a", None)
-    assert start(parse("[...0][...0]"), stories).blank.tolist() == [-1]
+    assert start([Blank(0, 0), Blank(0, 0)], stories).blank.tolist() == [-1]
 
 
 def test_a_blank_of_no_tokens_is_closed(stories) -> None:
@@ -232,15 +246,16 @@ def test_text_that_the_tokenizer_does_not_know_is_refused(bert) -> None:
         ("ab[...]bc", ["abbc", "ab\nbc"], ["abc", "abbcd", "aabbc"]),
         ("[...]ab[...]ba[...]", ["abba", "xabxbax"], ["aba", "baab"]),
         ("[...]a[...]a", ["aa", "aaaa"], ["a", "aab"]),
-        ("a[...0]b[...]", ["ab", "abc"], ["a b", "axb"]),
-        ("[...0]ab", ["ab"], ["xab", "abx", ""]),
+        (["a", Blank(0, 0), "b", Blank()], ["ab", "abc"], ["a b", "axb"]),
+        ([Blank(0, 0), "ab"], ["ab"], ["xab", "abx", ""]),
         ("time [...] and", ["time x and", "time  and"], ["time and", "timex and"]),
         ("e[...]\u0301", ["e\u0301", "ex\u0301"], ["\u00e9", "e"]),
         ("[...]a.c[...]", ["xa.c"], ["abc"]),
     ],
 )
 def test_is_kept_sees_every_change(stories, template, kept, lost) -> None:
-    begun = start(parse(template), stories)
+    parts = parse(template) if isinstance(template, str) else template
+    begun = start(parts, stories)
     assert [is_kept(begun, text) for text in kept] == [True] * len(kept)
     assert [is_kept(begun, text) for text in lost] == [False] * len(lost)
 

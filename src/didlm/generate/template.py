@@ -1,8 +1,9 @@
 r"""Templates: text with blanks to be filled, and what a sampler starts from.
 
 In a template `[...]` is a blank of any length, `[...N]` one of at most N tokens, `[...M-N]` one of
-M to N tokens and `[_]` a single token. A backslash right before makes it text: `\[...]`. Anything
-else in brackets is text anyway. In Python a template may also be a sequence of texts and blanks.
+M to N tokens and `[_]` a single token. A backslash right before makes it text: `\[...]`. Limits
+that make no sense, as in `[...0]` or `[...-3]`, are refused, and anything else in brackets is text.
+In Python a template may also be a sequence of texts and blanks.
 
 With byte-level tokenizers a word carries the space before it. So where a text ends in one space
 before a blank, as in "Once upon a time [...]", that space is not given as a token of its own, which
@@ -23,9 +24,8 @@ from didlm.given import GivenText
 NO_LIMIT = 2**31 - 1
 CLOSED = -1
 
-_BLANK = re.compile(
-    r"(?P<escape>\\)?\[(?:(?P<one>_)|\.\.\.(?:(?P<low>[0-9]+)(?:-(?P<high>[0-9]+))?)?)\]"
-)
+_BLANK = re.compile(r"(?P<escape>\\)?\[(?:(?P<one>_)|\.\.\.(?P<limits>[0-9-]*))\]")
+_LIMITS = re.compile(r"(?:(?P<least>[0-9]+)-)?(?P<most>[0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def parse(template: str) -> list[str | Blank]:
     """Texts and blanks of a template.
 
     Raises:
-        ValueError: if there is no blank, or an impossible one such as [...5-2].
+        ValueError: if there is no blank, or an impossible one such as [...5-2] or [...0].
     """
     if not isinstance(template, str):
         raise ValueError(f"a template must be a text: got {type(template).__name__}")
@@ -209,9 +209,21 @@ def _text_or_blank(found: re.Match[str]) -> str | Blank:
         return found[0].removeprefix("\\")
     if found["one"]:
         return Blank(1, 1)
-    if found["high"]:
-        return Blank(int(found["low"]), int(found["high"]))
-    return Blank(0, int(found["low"])) if found["low"] else Blank()
+    if not found["limits"]:
+        return Blank()
+    limits = _LIMITS.fullmatch(found["limits"])
+    if not limits:
+        raise ValueError(
+            f"{found[0]} is not a blank: write [...5] for at most 5 tokens, [...2-5] for 2 to 5, "
+            f"or \\{found[0]} for this text"
+        )
+    blank = Blank(int(limits["least"] or 0), int(limits["most"]))
+    if blank.closed:
+        raise ValueError(
+            f"the blank {found[0]} has no room for any token: leave it out, or write [...5] for at "
+            "most 5 tokens"
+        )
+    return blank
 
 
 def _joined(parts: Parts) -> list[str | Blank]:
