@@ -8,7 +8,7 @@ runs/real-text/data, 25 MiB, is then all that has to travel):
 On the GPU, in calls of less than ten minutes. A call that has no time for all of it says what is
 left, ends with 1, and the same command goes on:
 
-    python benchmarks/real_text.py train      # twice, 18 minutes in all: 11 runs of 60 s
+    python benchmarks/real_text.py train      # twice, 16 minutes in all: 11 runs of 60 s
     python benchmarks/real_text.py measure    # twice, about 12 minutes in all
 
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     third.add_argument("--samples", type=int, default=128, help="whole documents")
     third.add_argument("--fewer-samples", type=int, default=48, help=f"above {FEW} steps")
     third.add_argument("--chunk-samples", type=int, default=32)
-    third.add_argument("--repeats", type=int, default=2, help="at most, to measure seconds")
+    third.add_argument("--repeats", type=int, default=3, help="at most, to measure seconds")
     third.add_argument("--steps", type=int, nargs="+", default=[16, 64, 256, 1024])
     third.add_argument("--temperatures", type=float, nargs=2, default=[0.8, 1.15])
     third.add_argument("--middles", type=int, default=128)

@@ -85,8 +85,8 @@ class Amounts:
     def times(self, run: Run, knobs: Knobs) -> int:
         """How often the same texts are written until nothing is built or recorded any more.
 
-        A size of batch is recorded as a graph when it comes for the second time. Those of RADD are
-        all the same, and in many steps most come more than once.
+        A size of batch is recorded as a graph when it comes for the second time, so that the third
+        is the first without. Those of RADD are all the same, and in many steps most come often.
         """
         many = knobs.steps > FEW and run.method == "radd"
         return 1 if many or knobs.kind == "variants" else self.repeats

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -121,7 +121,10 @@ def start_of(kind: str) -> Start:
 
 
 def begun(model: Network, plan: Plan, starts: list[Start], seed: int = 0) -> Writer:
-    draft = begin(starts, 0, model.token_head.device)
+    device = model.token_head.device
+    draft = begin(starts, 0, device)
+    if plan.forbidden is not None:
+        plan = replace(plan, forbidden=plan.forbidden.to(device))
     return Writer(scorer_of(model, LONGEST), draft, plan, seed)
 
 
@@ -426,6 +429,16 @@ def test_without_memory_for_recordings_texts_are_written_all_the_same(monkeypatc
     assert any(again.desk._graphs.values())
 
 
+def largest_block(most: int) -> int:
+    """How much memory is there in one piece, by trying: torch reckons the limit in its own way."""
+    for size in range(most, 0, -(2**21)):  # the unit of large blocks
+        with suppress(torch.OutOfMemoryError):
+            torch.empty(size, dtype=torch.uint8, device="cuda")
+            torch.cuda.empty_cache()
+            return size
+    raise AssertionError("there is no memory at all")
+
+
 @pytest.mark.gpu
 @on_gpu
 def test_what_torch_keeps_for_later_is_there_for_recordings(monkeypatch) -> None:
@@ -446,12 +459,12 @@ def test_what_torch_keeps_for_later_is_there_for_recordings(monkeypatch) -> None
     monkeypatch.setattr(RoomyDesk, "_recorded", watched)
     torch.cuda.empty_cache()
     most = torch.cuda.get_device_properties(0).total_memory
-    limit = torch.cuda.memory_reserved() + 2**28
     try:
-        torch.cuda.set_per_process_memory_fraction(limit / most)
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**28) / most)
+        limit = torch.cuda.memory_reserved() + largest_block(2**29)
         texts(begun(model, plan, starts))  # eager: what it needs is kept
         room = limit - torch.cuda.memory_reserved()
-        block = torch.empty(room // 2**21 * 2**21, dtype=torch.uint8, device="cuda")
+        block = torch.empty(room, dtype=torch.uint8, device="cuda")
         del block
         writer = begun(model, plan, starts)
         assert texts(writer) == expected
