@@ -8,9 +8,11 @@ runs/real-text/data, 25 MiB, is then all that has to travel):
 On the GPU, in calls of less than ten minutes. A call that has no time for all of it says what is
 left, ends with 1, and the same command goes on:
 
-    python benchmarks/real_text.py train      # twice, 16 minutes in all: 11 runs of 60 s
-    python benchmarks/real_text.py measure    # twice, about 12 minutes in all
+    python benchmarks/real_text.py train      # 16 minutes in all: 11 runs of 60 s
+    python benchmarks/real_text.py measure    # about 12 minutes in all
 
+(`benchmarks/real_text.sh HOME 1`, then 2 and 3, do the same in three calls, with side by side what
+may be.)
 Models are in runs/real-text/trained, records in runs/real-text/records. What has a record is never
 done again, and what is asked for later is added: `measure --steps 32`, say. Samples come in the
 order of their steps, and before their variants: with top-p, and at a temperature that leads towards
