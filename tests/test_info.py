@@ -91,7 +91,7 @@ def test_a_run_is_also_a_model(run) -> None:
 def test_a_model_is_also_known_by_its_shipped_name() -> None:
     result = CliRunner().invoke(app, ["info", "stories"])
     assert result.exit_code == 0, result.output
-    assert re.search(r"suggests +top_p 0\.8, rate_scale 1\.06, repeats False\n", result.output)
+    assert re.search(r"suggests +top_p 0\.8, rate_scale 1\.08, repeats False\n", result.output)
 
 
 def test_what_is_none_of_them_is_refused(run, tmp_path) -> None:

@@ -50,13 +50,19 @@ def test_it_writes_around_what_is_given(model) -> None:
 
 def test_a_word_that_is_missing_is_found(model) -> None:
     """It waits until the model knows that it is one word: before, half of them were "the"."""
-    left, right = "Tom had a", " dog. They were best friends again."
-    gap = model.gaps(left + right, t=0.05, top=4096)[len(model.tokenizer.encode(left))]
-    likely = {text for text, chance in gap.likely if chance > 0.01}
-    samples = model.infill(f"{left} [_]{right}", num_samples=40, seed=5)
-    words = [sample.text.removeprefix(left).removesuffix(right) for sample in samples]
-    assert sum(word in likely for word in words) >= 30
-    assert len(set(words)) >= 5
+    plausible, different = 0, set()
+    for left, right in (
+        ("Tom had a", " dog. They were best friends again."),
+        ("Lily was very", " because she lost her toy."),
+    ):
+        gap = model.gaps(left + right, t=0.05, top=4096)[len(model.tokenizer.encode(left))]
+        likely = {text for text, chance in gap.likely if chance > 0.01}
+        samples = model.infill(f"{left} [_]{right}", num_samples=40, seed=5)
+        words = [sample.text.removeprefix(left).removesuffix(right) for sample in samples]
+        plausible += sum(word in likely for word in words)
+        different.update(words)
+    assert plausible >= 60
+    assert len(different) >= 10
 
 
 def test_its_card_names_data_licences_figures_and_limits() -> None:
@@ -75,7 +81,7 @@ def test_its_card_names_data_licences_figures_and_limits() -> None:
 
 
 def test_it_suggests_what_its_card_says(model) -> None:
-    assert model.defaults == {"top_p": 0.8, "rate_scale": 1.06, "repeats": False}
+    assert model.defaults == {"top_p": 0.8, "rate_scale": 1.08, "repeats": False}
     for name, value in model.defaults.items():
         assert f"`{name}={value}`" in model.card
 
