@@ -25,8 +25,8 @@ def new_folder(out: Path) -> Iterator[Path]:
         out.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(out)
         hidden = out.with_name(f"{_prefix(out)}{os.getpid()}")
-        hidden.mkdir()
         try:
+            hidden.mkdir()  # in here, for a signal may come at any moment
             yield hidden
             _sync_folder(hidden)
             _check_free(out)
