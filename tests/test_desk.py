@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from didlm.generate import desk, uniforms
 from didlm.generate.corrector import corrected
 from didlm.generate.desk import PLACES, PlainDesk, RoomyDesk
-from didlm.generate.draft import begin, insert, replace_marks
+from didlm.generate.draft import append, begin, insert, replace_marks
 from didlm.generate.driver import Writer, write
 from didlm.generate.limits import earliest, first, largest
 from didlm.generate.marks import with_marks
@@ -23,7 +23,7 @@ from didlm.generate.samplers import adaptive, counted, jump_chain, one_by_one, t
 from didlm.generate.scorer import NetworkScorer, scorer_of
 from didlm.generate.sizes import rounded_rows
 from didlm.generate.stages import Plan, Stages
-from didlm.generate.template import NO_LIMIT, Start
+from didlm.generate.template import CLOSED, NO_LIMIT, Start
 from didlm.generate.tokens import TokenControls, _edge_by_halving, _nucleus_edge
 from didlm.model.config import Heads, ModelConfig
 from didlm.model.transformer import Network
@@ -35,6 +35,7 @@ on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA devic
 LONGEST = 40
 GRID = uniform_grid(8).tolist()
 FREE, FIXED = Heads(), Heads(timed=False, normalised=True)
+CAUSAL = Heads(rates=False, timed=False, flags=False, causal=True)
 ALL_BUT_FOUR = torch.arange(300) >= 4
 KINDS = {
     "adaptive": (FREE, Plan(adaptive, GRID, longest=LONGEST)),
@@ -73,6 +74,10 @@ KINDS = {
         Heads(rates=False, timed=False, flags=False, marks=1),
         Plan(tau_leaping, GRID, edit=replace_marks, longest=NO_LIMIT),
     ),
+    "left to right": (
+        CAUSAL,
+        Plan(one_by_one, [1.0, 0.0], edit=append, end=5, shortest=3, longest=LONGEST),
+    ),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -92,6 +97,7 @@ def network(heads: Heads, dtype=torch.float64, device="cpu") -> Network:
         stop=heads.stop,
         flags=heads.flags,
         marks=heads.marks,
+        causal=heads.causal,
         mean_length=15.0,
         length_dispersion=0.5,
     )
@@ -117,6 +123,8 @@ def blank(least: int = 0, most: int = NO_LIMIT) -> Start:
 
 
 def start_of(kind: str) -> Start:
+    if kind == "left to right":
+        return replace(blank(), blank=np.array([CLOSED, 0]), pieces=("7", None))
     return with_marks(blank(3, 3), 300, 20) if kind.startswith("marks") else blank()
 
 

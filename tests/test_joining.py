@@ -12,11 +12,12 @@ from didlm.generate.draft import Draft, begin
 from didlm.generate.driver import Writer, write
 from didlm.generate.joining import OpenWriter, Room
 from didlm.generate.samplers import adaptive
-from didlm.generate.scorer import NetworkScorer, scorer_of
+from didlm.generate.scorer import CausalScorer, NetworkScorer, scorer_of
 from didlm.generate.stages import Plan
+from didlm.generate.template import CLOSED, Start
 from didlm.generate.tokens import TokenControls
 from didlm.schedule import uniform_grid
-from test_desk import FREE, GRID, LONGEST, blank, network, on_gpu
+from test_desk import CAUSAL, FREE, GRID, KINDS, LONGEST, blank, network, on_gpu, start_of
 
 COMMON = Plan(adaptive, GRID, longest=LONGEST)
 PLANS = [
@@ -33,13 +34,41 @@ STARTS = [
 ]
 
 
-def draft_of(number: int, device: torch.device) -> Draft:
-    return begin(STARTS[number % len(STARTS)], 0, device)
+# Of a model that writes from left to right, after prompts of different lengths.
+RIGHTWARD = KINDS["left to right"][1]
+RIGHTWARD_PLANS = [RIGHTWARD, replace(RIGHTWARD, tokens=TokenControls(0.7, 0.9), shortest=9)]
+
+
+def after(prompt: Start, token: int) -> Start:
+    """The same with one more given token."""
+    return replace(
+        prompt,
+        tokens=np.append(prompt.tokens, token),
+        given=np.append(prompt.given, 1),
+        blank=np.insert(prompt.blank, 0, CLOSED),
+        spaced=np.insert(prompt.spaced, 0, False),
+        pieces=(f"{prompt.pieces[0]}{token}", None),
+    )
+
+
+def starts_of(scorer, number: int) -> list[Start]:
+    if not isinstance(scorer, CausalScorer):
+        return STARTS[number % len(STARTS)]
+    prompt = start_of("left to right")
+    return [prompt] * 2 if number % 2 else [after(prompt, 8), prompt]
+
+
+def plan_of(scorer, number: int) -> Plan:
+    plans = RIGHTWARD_PLANS if isinstance(scorer, CausalScorer) else PLANS
+    return plans[number % len(plans)]
+
+
+def draft_of(scorer, number: int) -> Draft:
+    return begin(starts_of(scorer, number), 0, scorer.network.token_head.device)
 
 
 def alone(scorer, number: int) -> list[tuple[object, ...]]:
-    draft = draft_of(number, scorer.network.token_head.device)
-    writer = Writer(scorer, draft, PLANS[number % len(PLANS)], seed=number)
+    writer = Writer(scorer, draft_of(scorer, number), plan_of(scorer, number), seed=number)
     for _ in write(writer):
         pass
     return sorted((t.number, t.tokens.tolist(), t.born.tolist(), t.calls) for t in writer.finished)
@@ -48,18 +77,17 @@ def alone(scorer, number: int) -> list[tuple[object, ...]]:
 def together(scorer, arrivals: list[int], leaves: int | None = None, places: int = 16):
     """Requests join at the given passes; returns what each has become, and the news of each."""
     device = scorer.network.token_head.device
-    writer = OpenWriter(scorer, COMMON, Room(places, 2, 14), device)
+    writer = OpenWriter(scorer, plan_of(scorer, 0), Room(places, 2, 14), device)
     owners: dict[int, tuple[int, int]] = {}
     grown: dict[int, list[int]] = {}
     done, step = 0, 0
     results: dict[int, list[tuple[object, ...]]] = {}
     while done < len(arrivals) or writer.unfinished:
         for request in [r for r, at in enumerate(arrivals) if at == step]:
-            numbers = writer.join(
-                draft_of(request, device), PLANS[request % len(PLANS)], seed=request
-            )
+            draft, plan = draft_of(scorer, request), plan_of(scorer, request)
+            numbers = writer.join(draft, plan, seed=request)
             owners |= {n: (request, i) for i, n in enumerate(numbers)}
-            start = draft_of(request, device).x_t.unpack()
+            start = draft_of(scorer, request).x_t.unpack()
             grown |= {n: text.tolist() for n, text in zip(numbers, start, strict=True)}
             done += 1
         if step == leaves:
@@ -90,11 +118,12 @@ def where(request, monkeypatch) -> str:
     return request.param
 
 
+@pytest.mark.parametrize("heads", [FREE, CAUSAL], ids=["anywhere", "left to right"])
 @pytest.mark.parametrize(
     "arrivals", [[0] * 5, [0, 1, 2, 5, 9], [0, 0, 40, 41, 300]], ids=["at once", "soon", "late"]
 )
-def test_texts_are_the_same_as_alone(where, arrivals) -> None:
-    scorer = scorer_of(network(FREE), LONGEST)
+def test_texts_are_the_same_as_alone(where, arrivals, heads) -> None:
+    scorer = scorer_of(network(heads), LONGEST)
     expected = {request: alone(scorer, request) for request in range(len(arrivals))}
     assert together(scorer, arrivals) == expected
     assert len({str(text) for texts in expected.values() for text in texts}) > 6
@@ -108,12 +137,11 @@ def test_those_that_leave_change_nothing_either(where) -> None:
 
 def test_plans_that_cannot_be_written_together_are_refused() -> None:
     scorer = scorer_of(network(FREE), LONGEST)
-    cpu = torch.device("cpu")
-    writer = OpenWriter(scorer, COMMON, Room(4, 2, 14), cpu)
+    writer = OpenWriter(scorer, COMMON, Room(4, 2, 14), torch.device("cpu"))
     with pytest.raises(ValueError, match="must have the same sampler"):
-        writer.join(draft_of(0, cpu), replace(COMMON, caution=0.5), seed=0)
+        writer.join(draft_of(scorer, 0), replace(COMMON, caution=0.5), seed=0)
     with pytest.raises(ValueError, match="more than the maximum of 0"):
-        writer.join(draft_of(0, cpu), replace(COMMON, longest=0), seed=0)
+        writer.join(draft_of(scorer, 0), replace(COMMON, longest=0), seed=0)
     assert writer.unfinished == 0
 
 

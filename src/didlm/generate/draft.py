@@ -113,7 +113,7 @@ class Draft:
         An answer may also be about more rows than that: the others keep what they have.
         """
         memory = self.memory
-        if answer.memory is not None:
+        if answer.memory is not None and answer.memory is not memory:
             memory = _filled(memory, rows, answer.memory)
         return replace(
             self,
@@ -125,9 +125,10 @@ class Draft:
 
     def recall(self, rows: Tensor | None = None) -> Recall:
         """What the model remembers of the rows where the mask `rows` [T] is true, or of all."""
-        if rows is None:
-            return Recall(self.memory, self.known)
-        return Recall(self.memory[rows], self.known[rows])
+        memory, known = (
+            (self.memory, self.known) if rows is None else (self.memory[rows], self.known[rows])
+        )
+        return Recall(memory, (~known).nonzero().squeeze(-1))
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> "Draft":
         """With everything that has rows changed in the same way."""

@@ -19,8 +19,8 @@ from didlm.generate.desk import Desk, PlainDesk, roomy_desk
 from didlm.generate.draft import Draft
 from didlm.generate.limits import check_limits
 from didlm.generate.results import Frame
-from didlm.generate.scorer import NetworkScorer, Scorer
-from didlm.generate.stages import Plan, Report, Stages
+from didlm.generate.scorer import CausalScorer, NetworkScorer, Scorer
+from didlm.generate.stages import ALL, CHANGES, NOTHING, Plan, Report, Stages
 from didlm.generate.state import State
 from didlm.generate.stopwatch import Stopwatch
 from didlm.generate.template import NO_LIMIT
@@ -66,7 +66,9 @@ class Writer:
         self.in_head = Stopwatch(device)  # and to name tokens
         self.finished: list[Finished] = []
         self._stages = Stages(scorer, plan, device)
-        self._reads = True  # whether there is anything new to read
+        # What is to be read next; a model that remembers nothing reads all of a text in any case.
+        self._anew = ALL if isinstance(scorer, CausalScorer) else CHANGES
+        self._reads = self._anew
         self._seen = Report(0, 0, 0, 0, 0, 0)  # in the last pass
 
     @property
@@ -88,7 +90,7 @@ class Writer:
     def step(self) -> None:
         """One pass of all texts."""
         with self.in_network.running():
-            self.desk.do(self._stages.read, int(self._reads))
+            self.desk.do(self._stages.read, self._reads)
         self.desk.do(self._stages.choose)
         seen = Report(*self.desk.report())
         if seen.broken and not seen.bad:
@@ -100,7 +102,8 @@ class Writer:
             with self.in_head.running():
                 self.desk.do(self._stages.name, self.desk.rounded(seen.fires), everywhere=True)
         self.desk.do(self._stages.write, rows if seen.fires else 0)
-        self._reads = seen.fires > 0 or self.scorer.timed or self._stages.rises
+        changes = seen.fires > 0 or self.scorer.timed or self._stages.rises
+        self._reads = CHANGES if changes else NOTHING
         self._seen = seen
 
     def retire(self) -> None:
@@ -128,11 +131,6 @@ class Writer:
             self.unfinished -= count
             self.desk.clear(done)
 
-    @property
-    def records(self) -> bool:
-        """Whether the batch lies where a GPU can record what is done to it."""
-        return isinstance(self.scorer, NetworkScorer) and self.scorer.recordable
-
     def frames(self) -> dict[int, Frame]:
         """The texts of the batch as they are now, by sample number."""
         state = self.desk.state
@@ -155,14 +153,23 @@ class Writer:
 
     def _lay_out(self, state: State) -> Desk:
         scorer, plan, texts = self.scorer, self.plan, state.draft.x_t
-        if not isinstance(scorer, NetworkScorer) or not scorer.recordable:
-            return PlainDesk(state)
-        state = replace(state, draft=state.draft.answered(None, scorer.nothing(texts.rows)))
         # Where there is no limit there are marks, and no text grows.
         longest = plan.longest if plan.longest < NO_LIMIT else int(texts.lengths.max())
+        most = self._places(state) * (longest + 1)
+        if not isinstance(scorer, NetworkScorer) or not (scorer.recordable and scorer.fits(most)):
+            return PlainDesk(state)
+        state = replace(state, draft=state.draft.answered(None, scorer.nothing(texts.rows)))
         same = replace(plan, grid=(), forbidden=None, without_space=None)
         stages = same, self._stages.gaps_at_a_time, self._stages.rises
-        return roomy_desk(state, len(texts) * (longest + 1), scorer.network, stages)
+        return roomy_desk(self._filled(state), most, scorer.network, stages)
+
+    def _places(self, state: State) -> int:
+        """How many texts may lie in the batch."""
+        return len(state.number)
+
+    def _filled(self, state: State) -> State:
+        """With empty texts in the places that others may take."""
+        return state
 
 
 def begun(scorer: Scorer, draft: Draft, plan: Plan, seed: int, first: int) -> State:

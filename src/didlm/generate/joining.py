@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from didlm.generate.desk import Desk
 from didlm.generate.draft import Draft
 from didlm.generate.driver import Writer, begun, without_space
 from didlm.generate.limits import check_limits
@@ -97,7 +96,7 @@ class OpenWriter(Writer):
             self.desk = self._stages.desk = self._lay_out(state)
         self._number += count
         self.unfinished += count
-        self._reads = True
+        self._reads = self._anew
         return numbers.tolist()
 
     def leave(self, numbers: Collection[int]) -> None:
@@ -128,11 +127,12 @@ class OpenWriter(Writer):
             news[text].tokens.append(token)
         return [each for each, is_there in zip(news, present, strict=True) if is_there]
 
-    def _lay_out(self, state: State) -> Desk:
-        if self.records:
-            blanks = self._room.texts * self._room.blanks + 1
-            state = state.filled(self._room.texts, blanks, self._room.times)
-        return super()._lay_out(state)
+    def _places(self, state: State) -> int:
+        return self._room.texts
+
+    def _filled(self, state: State) -> State:
+        blanks = self._room.texts * self._room.blanks + 1
+        return state.filled(self._room.texts, blanks, self._room.times)
 
 
 def _own(plan: Plan, count: int, device: torch.device) -> Own:

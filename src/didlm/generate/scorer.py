@@ -3,7 +3,7 @@
 Anything that answers these two questions can be sampled from: a network, or the exact laboratory.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -31,8 +31,8 @@ class Answer:
 class Recall:
     """The memory of earlier answers, row by row; it may be the batch's own, and no copy."""
 
-    memory: Tensor  # [T, ...], into which the model may write at rows that are not known
-    known: Tensor  # [T] whether the row was there then
+    memory: Tensor  # [T, ...], into which the model may write at new rows
+    new: Tensor  # [N] rows to be read now: the last ones of their texts, in rising order
 
 
 class Scorer(Protocol):
@@ -56,40 +56,6 @@ class Scorer(Protocol):
         ...
 
 
-class CausalScorer:
-    """A causal network, which reads every row once."""
-
-    timed, normalised = False, False
-    longest: int | None = None  # it is not told
-
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.vocabulary = network.config.vocabulary
-        self.outputs = network.config.padded_vocabulary
-
-    def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
-        """One call of the network, on the rows that are new."""
-        config, head = self.network.config, self.network.token_head
-        if recall is None or not recall.memory.numel():
-            states = head.new_zeros(x_t.rows, config.layers, 2, config.width)
-            new = torch.arange(x_t.rows, device=head.device)
-        else:
-            states, new = recall.memory, (~recall.known).nonzero().squeeze(-1)
-        memory = Memory(states, new)
-        hidden = self.network.extend(x_t, memory)
-        features = hidden.new_zeros(x_t.rows, config.width).index_copy(0, new, hidden)
-        log_rate = torch.zeros(x_t.rows, device=head.device)  # what is open lacks one token
-        return Answer(log_rate, features, memory=memory.states)
-
-    def logits(self, features: Tensor) -> Tensor:
-        """The vocabulary head, in float32 at least."""
-        return _logits(self.network, features)
-
-    def dispersion(self, x_t: Packed) -> Tensor:
-        """None: one token is missing until the text ends."""
-        return torch.zeros(len(x_t), dtype=torch.float64, device=x_t.tokens.device)
-
-
 class NetworkScorer:
     """A trained network."""
 
@@ -109,11 +75,7 @@ class NetworkScorer:
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
         """One call of the network."""
         network, u = self.network, deleted.float()
-        if self.longest is None:
-            longest = int(x_t.lengths.max()) + 1
-        else:  # the room behind the texts may be longer
-            longest = max(self.longest + 1, -(-x_t.rows // PLACES))
-        hidden = network(x_t, u, longest)
+        hidden = network(x_t, u, self._longest(x_t))
         if network.config.rates:
             log_rate = network.log_rate(hidden, u, x_t)
         else:  # every open gap lacks one token
@@ -131,6 +93,10 @@ class NetworkScorer:
         known = self.longest is not None and leading is None
         return known and short and head.is_cuda and not torch.is_autocast_enabled("cuda")
 
+    def fits(self, rows: int) -> bool:
+        """Whether there is memory for a batch of so many rows where a GPU can record it."""
+        return True
+
     def nothing(self, rows: int) -> Answer:
         """In the shape of an answer about so many rows."""
         head = self.network.token_head
@@ -147,10 +113,54 @@ class NetworkScorer:
         config = self.network.config
         return missing_dispersion(x_t, config.mean_length, config.length_dispersion)
 
+    def _longest(self, x_t: Packed) -> int:
+        """No text has more rows than this."""
+        if self.longest is None:
+            return int(x_t.lengths.max()) + 1
+        # The room behind the texts may be longer.
+        return max(self.longest + 1, -(-x_t.rows // PLACES))
+
+
+class CausalScorer(NetworkScorer):
+    """A causal network: it remembers the rows that it has read, and reads the new ones only."""
+
+    def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
+        """One call of the network, on the rows that are new."""
+        if recall is None or not recall.memory.numel():
+            new = torch.arange(x_t.rows, device=x_t.tokens.device)
+            recall = Recall(self._no_memory(x_t.rows), new)
+        memory = Memory(recall.memory, recall.new, self._longest(x_t))
+        hidden = self.network.extend(x_t, memory)
+        features = hidden.new_zeros(x_t.rows, hidden.shape[-1]).index_copy(0, recall.new, hidden)
+        log_rate = torch.zeros(x_t.rows, device=hidden.device)  # what is open lacks one token
+        return Answer(log_rate, features, memory=recall.memory)
+
+    def fits(self, rows: int) -> bool:
+        """Whether the memory of all rows fits four times: it is laid out, and moved, in copies."""
+        head = self.network.token_head
+        if not head.is_cuda:
+            return True
+        free, _ = torch.cuda.mem_get_info(head.device)
+        kept = torch.cuda.memory_reserved(head.device) - torch.cuda.memory_allocated(head.device)
+        config = self.network.config
+        return 4 * rows * config.layers * 2 * config.width * head.itemsize <= free + kept
+
+    def nothing(self, rows: int) -> Answer:
+        """In the shape of an answer about so many rows."""
+        return replace(super().nothing(rows), memory=self._no_memory(rows))
+
+    def dispersion(self, x_t: Packed) -> Tensor:
+        """None: one token is missing until the text ends."""
+        return torch.zeros(len(x_t), dtype=torch.float64, device=x_t.tokens.device)
+
+    def _no_memory(self, rows: int) -> Tensor:
+        config = self.network.config
+        return self.network.token_head.new_zeros(rows, config.layers, 2, config.width)
+
 
 def scorer_of(network: Network, longest: int | None = None) -> Scorer:
     """The network as a scorer of texts of at most `longest` tokens."""
-    return CausalScorer(network) if network.config.causal else NetworkScorer(network, longest)
+    return (CausalScorer if network.config.causal else NetworkScorer)(network, longest)
 
 
 def _logits(network: Network, features: Tensor) -> Tensor:

@@ -17,10 +17,12 @@ from didlm.generate.desk import Desk
 from didlm.generate.draft import Edit, insert, neighbours
 from didlm.generate.limits import Limits, count_by, largest, limits_of, within
 from didlm.generate.samplers import CAUTION, PATIENCE, Moment, Sampler
-from didlm.generate.scorer import Answer, Scorer
+from didlm.generate.scorer import Answer, Recall, Scorer
 from didlm.generate.state import State
 from didlm.generate.tokens import TokenControls, draw_tokens
 from didlm.packed import Packed
+
+NOTHING, CHANGES, ALL = range(3)  # what the model is to read
 
 LOGITS_AT_A_TIME = 2**22  # no more than this are ever held,
 LOGITS_ON_GPU = 2**25  # nor than this on a GPU
@@ -73,12 +75,15 @@ class Stages:
         self.rises = any(later > time for time, later in pairwise(plan.grid))
 
     def read(self, state: State, reads: int) -> State:
-        """Ask the model about the texts that are due; the others keep their answers."""
+        """Ask the model about the texts that are due; the others keep their answers.
+
+        `reads` is NOTHING, CHANGES or ALL; a model that remembers nothing reads all in any case.
+        """
         idle = state.place == state.end
         state = replace(state, idle=idle, passes=state.passes + ~idle)
         if self.rises:
             state = self._delete_where_time_rises(state)
-        if not reads:
+        if reads == NOTHING:
             return state
         x_t = state.draft.x_t
         due = self._limits(state).receptive & ~idle
@@ -86,7 +91,7 @@ class Stages:
             due = due & state.stale
         if not self.desk.records and not bool(due.any()):
             return state
-        rows, answer = self._ask(state, due)
+        rows, answer = self._ask(state, due, reads)
         stop = (
             state.stopped if answer.stop is None else torch.where(due, answer.stop, state.stopped)
         )
@@ -100,12 +105,15 @@ class Stages:
             bad=state.bad | ~(answer.log_rate < torch.inf).all(),
         )
 
-    def _ask(self, state: State, due: Tensor) -> tuple[Tensor | None, Answer]:
+    def _ask(self, state: State, due: Tensor, reads: int) -> tuple[Tensor | None, Answer]:
         """The rows that are asked about, None for all, and the answer."""
         x_t, rows = state.draft.x_t, due[state.draft.x_t.sequence]
         if self.desk.records:  # it is quicker to ask about all than to find out who is due
+            # A model that remembers writes at the ends of texts, one token a pass.
+            new = torch.arange(x_t.rows, device=due.device) if reads == ALL else x_t.offsets[1:] - 1
+            answer = self.scorer.read(x_t, state.time, Recall(state.draft.memory, new))
             # With time, who is not due gets no token any more, whatever the answer.
-            return None if self.scorer.timed else rows, self.scorer.read(x_t, state.time)
+            return None if self.scorer.timed else rows, answer
         if bool(due.all()):
             return None, self.scorer.read(x_t, state.time, state.draft.recall())
         answer = self.scorer.read(x_t.select(due), state.time[due], state.draft.recall(rows))
@@ -183,10 +191,8 @@ class Stages:
             highest.append(logits.amax(-1))
             logits.index_fill_(-1, state.forbidden, -torch.inf)
             if self.plan.end is not None:
-                x_t = state.draft.x_t
-                shortest = (state.own or self.plan).shortest
-                short = (x_t.lengths < shortest)[x_t.sequence[some]]
-                logits[:, self.plan.end].masked_fill_(short, -torch.inf)
+                short = state.draft.x_t.lengths < (state.own or self.plan).shortest
+                logits[:, self.plan.end].masked_fill_(short[_texts(state, some)], -torch.inf)
             if state.without_space is not None:
                 spaced = state.draft.spaced[some, None]
                 logits.masked_fill_(spaced & state.without_space, -torch.inf)
@@ -208,10 +214,10 @@ class Stages:
             fires, sequence = state.fires, state.draft.x_t.sequence
             tokens = state.drawn[(fires.cumsum(0) - 1).clamp(min=0)]
             draft = self.plan.edit(state.draft, fires, tokens, state.passes[sequence], rows)
-            if self.plan.end is not None:
-                draft = draft.ended(self.plan.end)
             stale = state.stale | (count_by(sequence, fires, state.place) > 0)
             state = self.desk.tidy(replace(state, draft=draft, stale=stale))
+            if self.plan.end is not None:
+                state = replace(state, draft=state.draft.ended(self.plan.end))
         waits = state.idle | ((state.until <= 0) & self._lacks_something(state))
         time = torch.where(waits, state.time, state.until)
         place = torch.where(state.idle, state.place, _place(state, time, self.rises))
@@ -247,9 +253,7 @@ class Stages:
         """Those of the plan, or of the texts that the rows belong to."""
         if state.own is None:
             return self.plan.tokens
-        # Searched for, since this is done to all of a desk, of which a part is in use.
-        text = torch.searchsorted(state.draft.x_t.offsets, rows, right=True) - 1
-        text = text.clamp(max=len(state.number) - 1)
+        text = _texts(state, rows)
         return replace(
             self.plan.tokens,
             temperature=state.own.temperature[text],
@@ -337,6 +341,12 @@ def _place(state: State, time: Tensor, rises: bool) -> Tensor:
         return (behind | come).sum(1) - 1
     up = state.grid.diff(dim=1, prepend=state.grid[:, :1]) > 0
     return (behind | (come & ~up)).long().cumprod(1).sum(1) - 1
+
+
+def _texts(state: State, rows: Tensor) -> Tensor:
+    """Which texts rows belong to: searched for where only a part of a desk is in use."""
+    text = torch.searchsorted(state.draft.x_t.offsets, rows, right=True) - 1
+    return text.clamp(max=len(state.number) - 1)
 
 
 def _uniforms(state: State, purpose: int, rows: Tensor | None = None) -> Tensor:

@@ -24,6 +24,7 @@ class Memory:
 
     states: Tensor  # [T, L, 2, D], keys and values; anything at rows not read yet
     new: Tensor  # [N] rows to be read now: the last ones of their sequences, in rising order
+    longest: int  # no sequence has more rows than this
 
     def asking(self, x_t: Packed) -> Tensor:
         """Where the new rows of each sequence start among them, and the end [S + 1]."""
@@ -31,7 +32,7 @@ class Memory:
 
     def attentions(self, x_t: Packed, layers: int) -> list[Attend]:
         """Attention of the new rows to all rows before them, in each layer."""
-        asking, longest = self.asking(x_t), int(x_t.lengths.max()) + 1
+        asking = self.asking(x_t)
 
         def attend(layer: int, qkv: Tensor, rotation: Rotation) -> Tensor:
             query, key, value = qkv.unbind(1)
@@ -40,7 +41,7 @@ class Memory:
             self.states[self.new, layer, 1] = value.flatten(1).to(self.states.dtype)
             keys, values = self.states[:, layer].unflatten(-1, key.shape[1:]).unbind(1)
             return packed_attention(
-                query, keys, values, x_t.offsets, longest, causal=True, query_offsets=asking
+                query, keys, values, x_t.offsets, self.longest, causal=True, query_offsets=asking
             )
 
         return [partial(attend, layer) for layer in range(layers)]
