@@ -9,6 +9,7 @@ from real_text_records import Figures, Records
 from real_text_runs import RUNS, SETTINGS, Run
 
 Group = tuple[str, str]  # setting and size
+NUCLEUS = 0.9  # the top-p that texts were written with, beside all tokens
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,19 @@ class Book:
 
     def at_data_entropy(self, run: Run, steps: int) -> float | None:
         """Perplexity at the entropy of the data, which the temperature leads to."""
+        return self._interpolated(run, self.tempered(run, steps))
+
+    def at_data_entropy_by_nucleus(self, run: Run, steps: int) -> float | None:
+        """The same, but top-p leads there."""
+        rows = [row for p in (NUCLEUS, 1.0) for row in self.written(run, steps, top_p=p)]
+        return self._interpolated(run, rows)
+
+    def _interpolated(self, run: Run, rows: list[Figures]) -> float | None:
         data = self.reference.get(run.setting)
-        rows = [row for row in self.tempered(run, steps) if row["generative_perplexity"]]
-        if data is None or len(rows) < 2:
-            return None
         points = [(row["entropy_bits"], row["generative_perplexity"]) for row in rows]
+        points = [point for point in points if point[1]]
+        if data is None or len(points) < 2:
+            return None
         return interpolated(points, data["texts"]["entropy_bits"])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from performance_tables import markdown
-from real_text_book import Book, Group, title
+from real_text_book import NUCLEUS, Book, Group, title
 from real_text_curves import AGAINST, budgets, fit, reached
 from real_text_paper import ZERO_SHOT, beside
 from real_text_records import Figures
@@ -123,7 +123,7 @@ def samples(book: Book, group: Group) -> str:
     """What is written: quality, lengths and time, with and without top-p."""
     whole = not SETTINGS[group[0]].chunks
     head = ["run", "steps", "network calls", "seconds a text", "entropy, bits", "perplexity"]
-    head += ["perplexity at the data's entropy"]
+    head += ["perplexity at the data's entropy, by temperature", "by top-p"]
     head += ["perplexity with top-p 0.9", "entropy with top-p 0.9"]
     lengths = ["mean length", "length KS", "length KS with top-p 0.9", "the paper: mean length"]
     head += lengths if whole else []
@@ -132,12 +132,13 @@ def samples(book: Book, group: Group) -> str:
     for run in book.of(group):
         for row in book.written(run):
             steps = row["steps_asked"]
-            nucleus = next(iter(book.written(run, steps, top_p=0.9)), None)
+            nucleus = next(iter(book.written(run, steps, top_p=NUCLEUS)), None)
             theirs = beside(run.setting, run.method, dict(run.options), steps)
             cell = [f"`{run.name}`" + " (its own judge)" * row["own_judge"], str(steps or "")]
             cell += [f"{row['nfe']:.0f}", f"{row['seconds']:.4f}", f"{row['entropy_bits']:.3f}"]
             cell += [_perplexity(row)]
             cell += [_number(book.at_data_entropy(run, steps), ".2f")]
+            cell += [_number(book.at_data_entropy_by_nucleus(run, steps), ".2f")]
             cell += [
                 _of(nucleus, "generative_perplexity", ".2f"),
                 _of(nucleus, "entropy_bits", ".3f"),
@@ -152,7 +153,7 @@ def samples(book: Book, group: Group) -> str:
     if cells and (data := book.reference.get(group[0])):
         texts, gaps = data["texts"], ["", "", ""]
         cell = ["unseen texts", *gaps, f"{texts['entropy_bits']:.3f}"]
-        cell += [_number(texts["generative_perplexity"], ".2f"), *gaps]
+        cell += [_number(texts["generative_perplexity"], ".2f"), *gaps, ""]
         cell += [f"{texts['length_mean']:.0f}", *gaps] if whole else []
         cells.append([*cell, ""])
     return markdown(head, cells)

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -406,9 +406,34 @@ def test_weights_that_change_in_their_places_are_read_anew() -> None:
     assert texts(begun(model, plan, [blank()] * 4)) != before[-1]
 
 
-if __name__ == "__main__":  # in the interpreter of Triton
-    torch.cuda.device_of = lambda _: nullcontext()
-    check_draws("cpu")
+def test_what_torch_keeps_for_later_is_given_back_before_recording_fails(room, monkeypatch) -> None:
+    """While it records, torch gives nothing back: what it keeps may be all the memory there is."""
+    heads, plan = KINDS["adaptive"]
+    table, kept, tried = begun(network(heads), plan, [blank()] * 3).desk, [True], []
+    monkeypatch.setattr(torch.cuda, "empty_cache", kept.clear)
+
+    def recorded(*arguments):
+        tried.append(arguments)
+        if kept:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return "a recording"
+
+    monkeypatch.setattr(table, "_recorded", recorded)
+    stage = table.do
+    assert table._record(stage, 128, 7) == "a recording"
+    assert tried == [(stage, 128, 7)] * 2
+
+
+def test_other_faults_of_a_recording_are_told(room, monkeypatch) -> None:
+    heads, plan = KINDS["adaptive"]
+    table = begun(network(heads), plan, [blank()] * 3).desk
+
+    def recorded(*_):
+        raise RuntimeError("an illegal memory access")
+
+    monkeypatch.setattr(table, "_recorded", recorded)
+    with pytest.raises(RuntimeError, match="illegal"):
+        table._record(table.do, 128, 0)
 
 
 @pytest.mark.gpu
@@ -437,46 +462,6 @@ def test_without_memory_for_recordings_texts_are_written_all_the_same(monkeypatc
     assert any(again.desk._graphs.values())
 
 
-def largest_block(most: int) -> int:
-    """How much memory is there in one piece, by trying: torch reckons the limit in its own way."""
-    for size in range(most, 0, -(2**21)):  # the unit of large blocks
-        with suppress(torch.OutOfMemoryError):
-            torch.empty(size, dtype=torch.uint8, device="cuda")
-            torch.cuda.empty_cache()
-            return size
-    raise AssertionError("there is no memory at all")
-
-
-@pytest.mark.gpu
-@on_gpu
-def test_what_torch_keeps_for_later_is_there_for_recordings(monkeypatch) -> None:
-    """There is no memory but what lies in one block that nothing uses any more."""
-    heads, plan = KINDS["adaptive"]
-    model, starts = network(heads, torch.bfloat16, "cuda"), [blank()] * 9
-    expected = texts(begun(model, plan, starts))  # what is not recorded has memory now
-    monkeypatch.setattr(desk, "_desks", weakref.WeakKeyDictionary())
-    recorded, failures = RoomyDesk._recorded, []
-
-    def watched(*arguments):
-        try:
-            return recorded(*arguments)
-        except torch.OutOfMemoryError:
-            failures.append(1)
-            raise
-
-    monkeypatch.setattr(RoomyDesk, "_recorded", watched)
-    torch.cuda.empty_cache()
-    most = torch.cuda.get_device_properties(0).total_memory
-    try:
-        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 2**28) / most)
-        limit = torch.cuda.memory_reserved() + largest_block(2**29)
-        texts(begun(model, plan, starts))  # eager: what it needs is kept
-        room = limit - torch.cuda.memory_reserved()
-        block = torch.empty(room, dtype=torch.uint8, device="cuda")
-        del block
-        writer = begun(model, plan, starts)
-        assert texts(writer) == expected
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0)
-    assert failures
-    assert any(writer.desk._graphs.values())
+if __name__ == "__main__":  # in the interpreter of Triton
+    torch.cuda.device_of = lambda _: nullcontext()
+    check_draws("cpu")
