@@ -102,8 +102,10 @@ def samples(book: Book, group: Group) -> Any:
     names = ("steps asked for", "seconds a text", "entropy in bits, by temperature")
     for axes, name in zip(panels, names, strict=True):
         axes.set(yscale="log", xlabel=name, ylabel="perplexity to the judge")
-    panels[0].legend(fontsize=7, title="broken: top-p 0.9", title_fontsize=7, framealpha=0.6)
-    panels[2].legend(fontsize=7, framealpha=0.6)
+    for axes, what in ((panels[0], "broken: top-p 0.9"), (panels[2], None)):
+        low, high = axes.get_ylim()  # with room for the legend above the curves
+        axes.set_ylim(low, high * (high / low) ** 0.45)
+        axes.legend(fontsize=7, title=what, title_fontsize=7, loc="upper right")
     _ticks(panels[0], _steps_of(book, named))
     panels[1].set(xscale="log")
     return figure

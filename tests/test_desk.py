@@ -20,7 +20,7 @@ from didlm.generate.driver import Writer, write
 from didlm.generate.limits import earliest, first, largest
 from didlm.generate.marks import with_marks
 from didlm.generate.samplers import adaptive, counted, jump_chain, one_by_one, tau_leaping
-from didlm.generate.scorer import NetworkScorer, scorer_of
+from didlm.generate.scorer import CausalScorer, NetworkScorer, scorer_of
 from didlm.generate.sizes import rounded_rows
 from didlm.generate.stages import Plan, Stages
 from didlm.generate.template import CLOSED, NO_LIMIT, Start
@@ -274,6 +274,22 @@ def test_only_the_last_desks_are_kept(room) -> None:
     for count in range(1, desk.KEPT + 4):
         texts(begun(model, plan, [blank()] * count))
     assert len(desk._desks[model]) == desk.KEPT
+
+
+def test_a_memory_that_does_not_fit_is_not_laid_out(room, monkeypatch) -> None:
+    heads, plan = KINDS["left to right"]
+    model, starts = network(heads), [start_of("left to right")] * 5
+    first = begun(model, plan, starts)
+    expected, asked = texts(first), []
+    monkeypatch.setattr(CausalScorer, "fits", lambda _, rows: bool(asked.append(rows)))
+    again = begun(model, plan, starts)
+    assert again.desk is first.desk  # which has its memory
+    assert not asked
+    assert texts(again) == expected
+    other = begun(network(heads), plan, starts)
+    assert asked == [5 * (LONGEST + 1)]
+    assert isinstance(other.desk, PlainDesk)
+    assert texts(other) == expected
 
 
 @given(st.integers(1, 10**6))

@@ -109,6 +109,9 @@ def together(scorer, arrivals: list[int], leaves: int | None = None, places: int
     return {request: sorted(rows) for request, rows in results.items()}
 
 
+kinds = pytest.mark.parametrize("heads", [FREE, CAUSAL], ids=["anywhere", "left to right"])
+
+
 @pytest.fixture(params=["plain", "roomy"])
 def where(request, monkeypatch) -> str:
     """The batch lies as it comes, or where a GPU could record it."""
@@ -118,7 +121,7 @@ def where(request, monkeypatch) -> str:
     return request.param
 
 
-@pytest.mark.parametrize("heads", [FREE, CAUSAL], ids=["anywhere", "left to right"])
+@kinds
 @pytest.mark.parametrize(
     "arrivals", [[0] * 5, [0, 1, 2, 5, 9], [0, 0, 40, 41, 300]], ids=["at once", "soon", "late"]
 )
@@ -129,8 +132,9 @@ def test_texts_are_the_same_as_alone(where, arrivals, heads) -> None:
     assert len({str(text) for texts in expected.values() for text in texts}) > 6
 
 
-def test_those_that_leave_change_nothing_either(where) -> None:
-    scorer = scorer_of(network(FREE), LONGEST)
+@kinds
+def test_those_that_leave_change_nothing_either(where, heads) -> None:
+    scorer = scorer_of(network(heads), LONGEST)
     result = together(scorer, [0, 0, 3, 4, 4], leaves=4)
     assert result == {request: alone(scorer, request) for request in (0, 2, 3, 4)}
 
@@ -145,11 +149,19 @@ def test_plans_that_cannot_be_written_together_are_refused() -> None:
     assert writer.unfinished == 0
 
 
+def test_what_is_remembered_in_16_bits_stays_so() -> None:
+    """A text joins others that have been read."""
+    scorer = scorer_of(network(CAUSAL, torch.bfloat16), LONGEST)
+    found = together(scorer, [0, 1, 3])
+    assert {request: len(rows) for request, rows in found.items()} == {0: 2, 1: 2, 2: 2}
+
+
 @pytest.mark.gpu
 @on_gpu
-def test_texts_on_a_gpu_are_nearly_the_same_as_alone() -> None:
+@kinds
+def test_texts_on_a_gpu_are_nearly_the_same_as_alone(heads) -> None:
     """Products of other shapes are rounded otherwise, which may change a token here or there."""
-    scorer = scorer_of(network(FREE, torch.bfloat16, "cuda"), LONGEST)
+    scorer = scorer_of(network(heads, torch.bfloat16, "cuda"), LONGEST)
     arrivals = [0, 0, 1, 2, 5, 9, 40, 41] * 2
     expected = {request: alone(scorer, request) for request in range(len(arrivals))}
     for _ in range(3):  # passes that come again are recorded

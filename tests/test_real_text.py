@@ -267,6 +267,28 @@ def test_claims_follow_from_records(bench) -> None:
     assert tempered.ours == f"{200**0.5:.4g}, RADD {9 * (30 / 9) ** 0.3:.4g}"
 
 
+def test_equal_entropy_is_reached_by_temperature_or_by_top_p(bench) -> None:
+    book, run = bench("real_text_book"), bench("real_text_runs").RUNS["did-mini"]
+    rows = [
+        written(20.0, 6.0),
+        written(10.0, 5.0, temperature=0.5),
+        written(5.0, 5.25, top_p=0.9),
+        written(1.0, 4.0, steps_asked=16),
+    ]
+
+    def found(entropy: float, rows: list[dict[str, object]]) -> tuple[float | None, float | None]:
+        texts = {"stories": {"texts": {"entropy_bits": entropy}}}
+        own = book.Book({}, {}, {"did-mini": {"rows": rows}}, {}, texts)
+        return own.at_data_entropy(run, 64), own.at_data_entropy_by_nucleus(run, 64)
+
+    by_temperature, by_nucleus = 200**0.5, 5 * 4 ** (1 / 3)
+    assert found(5.5, rows) == pytest.approx((by_temperature, by_nucleus))
+    assert found(5.5, [rows[0], rows[2]]) == (None, pytest.approx(by_nucleus))
+    assert found(5.5, rows[:2]) == (pytest.approx(by_temperature), None)
+    assert found(5.1, rows)[1] is None  # nothing is said of what lies outside
+    assert found(6.1, rows) == (None, None)
+
+
 def test_time_is_kept_and_failures_stop_nothing(bench, capsys) -> None:
     records, done = bench("real_text_records"), []
 

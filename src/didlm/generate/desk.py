@@ -21,7 +21,8 @@ from didlm.generate.sizes import rounded, rounded_rows
 from didlm.generate.state import State, leaves, with_leaves
 from didlm.packed import Packed
 
-KEPT = 2  # desks of a network that are kept, those used last: each has memory of its own
+KEPT = 2  # desks of a network that are kept, those used last: each has memory of its own,
+LARGE = 1  # and that of what a causal network remembers is large
 
 Stage = Callable[..., State]  # (state, size) -> state
 
@@ -279,8 +280,10 @@ def _copy(target: State, source: State) -> None:
 _desks: WeakKeyDictionary[nn.Module, dict[Hashable, RoomyDesk]] = WeakKeyDictionary()
 
 
-def roomy_desk(state: State, most: int, network: nn.Module, stages: Hashable) -> RoomyDesk:
-    """A desk on which a network has written such a batch before, or a new one.
+def roomy_desk(
+    state: State, most: int, network: nn.Module, stages: Hashable, fits: Callable[[], bool]
+) -> RoomyDesk | None:
+    """A desk on which a network has written such a batch before, or a new one if that fits.
 
     While a batch is written nobody else gets its desk, and if it is never finished nobody will.
 
@@ -289,21 +292,23 @@ def roomy_desk(state: State, most: int, network: nn.Module, stages: Hashable) ->
         most: how many rows its texts can have in all.
         network: that writes; its desks go with it.
         stages: all that the stages depend on and `state` does not tell.
+        fits: whether there is memory for a new one.
     """
     weights = tuple(x.data_ptr() for x in network.parameters())  # which recordings read there
     shapes = tuple((x.shape, x.dtype) for x in leaves(state))
     key, owner = (stages, most, state.draft.bounded, shapes, weights), ref(network)
+    kept = LARGE if state.draft.memory.numel() else KEPT
 
     def keep(desk: RoomyDesk) -> None:
         network = owner()
         if network is not None:
             desks = _desks.setdefault(network, {})
             desks[key] = desk
-            for old in list(desks)[:-KEPT]:
+            for old in list(desks)[:-kept]:
                 del desks[old]
 
     desk = _desks.get(network, {}).pop(key, None)
     if desk is None:
-        return RoomyDesk(state, most, keep)
+        return RoomyDesk(state, most, keep) if fits() else None
     desk.lay_out(state)
     return desk

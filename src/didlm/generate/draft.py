@@ -29,7 +29,7 @@ class Draft:
     log_rate: Tensor  # [T] what the model said last about the gap; it outlives edits elsewhere
     features: Tensor  # [T, D] and what it needs in order to name tokens there
     memory: Tensor  # [T, ...] and what spares it reading the row again
-    known: Tensor  # [T] whether it has read the row
+    known: Tensor  # [T] whether it has read the row; where passes are recorded nobody asks
     least: Tensor  # [B] how many tokens must be inserted into each blank
     most: Tensor  # [B] and how many at most; the blanks of all sequences are numbered through
     bounded: bool  # whether any blank has such limits
@@ -231,8 +231,9 @@ def _is_bounded(least: np.ndarray | Tensor, most: np.ndarray | Tensor) -> bool:
 
 def _stacked(one: Tensor, other: Tensor) -> Tensor:
     """Rows [T, ...] of both, where one of them may not have been answered yet."""
-    shape = max(one.shape[1:], other.shape[1:])
-    return torch.cat([x if x.numel() else x.new_zeros(len(x), *shape) for x in (one, other)])
+    some = max(one, other, key=lambda x: x.shape[1:])
+    pair = [x if x.numel() else some.new_zeros(len(x), *some.shape[1:]) for x in (one, other)]
+    return torch.cat(pair)
 
 
 def _closed(draft: Draft, rows: Tensor) -> Draft:

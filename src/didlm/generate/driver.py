@@ -155,13 +155,15 @@ class Writer:
         scorer, plan, texts = self.scorer, self.plan, state.draft.x_t
         # Where there is no limit there are marks, and no text grows.
         longest = plan.longest if plan.longest < NO_LIMIT else int(texts.lengths.max())
-        most = self._places(state) * (longest + 1)
-        if not isinstance(scorer, NetworkScorer) or not (scorer.recordable and scorer.fits(most)):
+        if not isinstance(scorer, NetworkScorer) or not scorer.recordable:
             return PlainDesk(state)
-        state = replace(state, draft=state.draft.answered(None, scorer.nothing(texts.rows)))
+        draft = state.draft.answered(None, scorer.nothing(texts.rows))
         same = replace(plan, grid=(), forbidden=None, without_space=None)
         stages = same, self._stages.gaps_at_a_time, self._stages.rises
-        return roomy_desk(self._filled(state), most, scorer.network, stages)
+        most = self._places(state) * (longest + 1)
+        roomy = self._filled(replace(state, draft=draft))
+        desk = roomy_desk(roomy, most, scorer.network, stages, lambda: scorer.fits(most))
+        return desk or PlainDesk(state)
 
     def _places(self, state: State) -> int:
         """How many texts may lie in the batch."""

@@ -122,10 +122,10 @@ class NetworkScorer:
 
 
 class CausalScorer(NetworkScorer):
-    """A causal network: it remembers the rows that it has read, and reads the new ones only."""
+    """A causal network: it remembers what it has read, and reads the rows that it is told to."""
 
     def read(self, x_t: Packed, deleted: Tensor, recall: Recall | None = None) -> Answer:
-        """One call of the network, on the rows that are new."""
+        """One call of the network, on the rows that are new, or on all without a memory."""
         if recall is None or not recall.memory.numel():
             new = torch.arange(x_t.rows, device=x_t.tokens.device)
             recall = Recall(self._no_memory(x_t.rows), new)
@@ -136,14 +136,14 @@ class CausalScorer(NetworkScorer):
         return Answer(log_rate, features, memory=recall.memory)
 
     def fits(self, rows: int) -> bool:
-        """Whether the memory of all rows fits four times: it is laid out, and moved, in copies."""
+        """Whether the memory of all rows fits six times: it is laid out, and moved, in copies."""
         head = self.network.token_head
         if not head.is_cuda:
             return True
         free, _ = torch.cuda.mem_get_info(head.device)
         kept = torch.cuda.memory_reserved(head.device) - torch.cuda.memory_allocated(head.device)
         config = self.network.config
-        return 4 * rows * config.layers * 2 * config.width * head.itemsize <= free + kept
+        return 6 * rows * config.layers * 2 * config.width * head.itemsize <= free + kept
 
     def nothing(self, rows: int) -> Answer:
         """In the shape of an answer about so many rows."""
