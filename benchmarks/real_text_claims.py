@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from performance_tables import markdown
-from real_text_book import Book, Group, title
+from real_text_book import Book, Group
 from real_text_curves import AGAINST, budgets, reached
 from real_text_paper import MEAN_LENGTH, SAMPLES, TRAINING, ZERO_SHOT
 from real_text_runs import SETTINGS, Run
@@ -21,13 +21,23 @@ class Claim:
     holds: bool | None  # None where the difference is within two standard errors
 
 
-def table(book: Book) -> str:
-    """All claims of which enough was measured."""
-    words = {True: "holds", False: "**does not hold**", None: "cannot be told"}
+VERDICTS = {True: "holds", False: "**does not hold**", None: "cannot be told"}
+
+
+def summary(book: Book) -> str:
+    """How many claims hold."""
+    found = [claim.holds for group in book.groups for claim in claims(book, group)]
+    if not found:
+        return ""
+    holds, fails, unclear = (found.count(verdict) for verdict in VERDICTS)
+    return f"Of {len(found)} claims {holds} hold, {fails} do not, {unclear} cannot be told."
+
+
+def table(book: Book, group: Group) -> str:
+    """All claims about a group of which enough was measured."""
     head = ["claim", "the paper", "here", "verdict"]
     cells = [
-        [f"{claim.what} ({title(group)})", claim.paper, claim.ours, words[claim.holds]]
-        for group in book.groups
+        [claim.what, claim.paper, claim.ours, VERDICTS[claim.holds]]
         for claim in claims(book, group)
     ]
     return markdown(head, cells)
@@ -166,15 +176,16 @@ def _ar(book: Book, did: Run, ar: Run) -> Iterator[Claim]:
     theirs = next(iter(book.written(ar)), None)
     if not written or theirs is None or theirs["generative_perplexity"] is None:
         return
-    fast, slow = written[0]["seconds"], theirs["seconds"]
     best = min(written, key=lambda row: row["generative_perplexity"])
     a, b = (row["generative_perplexity"] for row in (best, theirs))
     errors = [row["log_perplexity_stderr"] or 0.0 for row in (best, theirs)]
     verdict = below(math.log(a), math.log(b), *errors)
     what = "DID's samples have a lower perplexity than AR's at the best number of steps"
     yield Claim(what, "", f"{a:.4g}, AR {b:.4g}", verdict)
-    what = "DID writes faster than AR, in the fewest steps measured"
-    yield Claim(what, "", f"{slow / fast:.2f} times", fast < slow)
+    for row in written:
+        fast, slow = row["seconds"], theirs["seconds"]
+        what = f"DID writes faster than AR in {row['steps_asked']:,} steps"
+        yield Claim(what, "", f"{slow / fast:.2f} times", fast < slow)
 
 
 def _middles(book: Book, did: Run, ar: Run) -> Iterator[Claim]:

@@ -49,7 +49,8 @@ def filled(page: str, book: Book, drawn: dict[Group, list[Path]]) -> str:
 
     texts = {
         "measured": tables.measured(book),
-        "claims": real_text_claims.table(book),
+        "counts": real_text_claims.summary(book),
+        "claims": grouped(real_text_claims.table),
         "data": tables.data(book),
         "runs": tables.runs(book),
         "equal": grouped(tables.equal, "curves"),

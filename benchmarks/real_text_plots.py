@@ -131,8 +131,11 @@ def lengths(book: Book, group: Group) -> Any:
             panels[1].plot(places, values, "o-", label=run.name, **_look(run))
         else:
             panels[1].axhline(rows[0]["length_ks"], ls=":", label=run.name, **_look(run))
-    panels[0].set(xlabel=f"tokens, in {most:,} steps", ylabel="share of texts at most so long")
+    panels[0].set(
+        xlabel=f"tokens (DID and RADD in {most:,} steps)", ylabel="share of texts at most so long"
+    )
     panels[1].set(xlabel="steps asked for", ylabel="Kolmogorov-Smirnov distance")
+    panels[1].set_ylim(bottom=0)
     panels[0].set(xlim=(0, 1.2 * np.quantile(data["texts"]["lengths"], 0.99)))
     _ticks(panels[1], _steps_of(book, named))
     for axes in panels:

@@ -84,7 +84,7 @@ def equal(book: Book, group: Group) -> str:
     cells = []
     for against in AGAINST:
         for budget in budgets(curves, against):
-            said = f"{budget:.0f} s" if against == "seconds" else f"{budget:.2e} FLOPs"
+            said = f"{budget:g} s" if against == "seconds" else f"{budget:.2e} FLOPs"
             values = [reached(curves[run.name], against, budget) for run in named]
             cells.append([said, *(_number(value, ".4f") for value in values)])
     return markdown(head, cells)

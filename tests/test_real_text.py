@@ -229,6 +229,24 @@ def test_nothing_is_claimed_within_the_noise(bench) -> None:
     assert below(1.0, 2.0, 0.4, 0.4) is None
 
 
+def test_the_page_says_what_was_recorded(bench) -> None:
+    docs = ROOT / "docs"
+    page, book = (
+        bench("real_text_page"),
+        bench("real_text_book").Book.read(bench("recording").RESULTS / "real_text"),
+    )
+    plots = [docs / "results" / f"{kind}-{{}}.png" for kind in bench("real_text_plots").CAPTIONS]
+    named = {
+        group: [Path(str(plot).format("-".join(group))) for plot in plots] for group in book.groups
+    }
+    drawn = {group: [path for path in paths if path.exists()] for group, paths in named.items()}
+    assert all(drawn.values())
+    written = (docs / "results.md").read_text(encoding="utf-8")
+    between, inside = bench("marks").between, bench("marks").inside
+    expected = page.filled(page.SKELETON.read_text(encoding="utf-8"), book, drawn)
+    assert written == between(expected, page.OTHER, inside(written, page.OTHER))
+
+
 def written(perplexity: float, entropy: float, **other: object) -> dict[str, object]:
     row = {"steps_asked": 64, "top_p": 1.0, "temperature": 1.0, "seconds": 0.2, "length_std": 8.0}
     row |= {"generative_perplexity": perplexity, "entropy_bits": entropy, "samples": 64}
