@@ -56,7 +56,8 @@ def filled(page: str, book: Book, drawn: dict[Group, list[Path]]) -> str:
         "equal": grouped(tables.equal, "curves"),
         "overfitting": tables.overfitting(book),
         "likelihood": grouped(tables.likelihoods),
-        "samples": grouped(tables.samples, "samples lengths"),
+        "samples": grouped(tables.samples, "samples"),
+        "lengths": grouped(tables.lengths, "lengths"),
         "middles": grouped(tables.middles),
     }
     for place, text in texts.items():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from performance_tables import markdown
 from real_text_book import NUCLEUS, Book, Group, title
 from real_text_curves import AGAINST, budgets, fit, reached
-from real_text_paper import ZERO_SHOT, beside
+from real_text_paper import ZERO_SHOT, Sampled, beside
 from real_text_records import Figures
 from real_text_runs import RUNS, SETTINGS, Run
 
@@ -120,43 +120,58 @@ def likelihoods(book: Book, group: Group) -> str:
 
 
 def samples(book: Book, group: Group) -> str:
-    """What is written: quality, lengths and time, with and without top-p."""
-    whole = not SETTINGS[group[0]].chunks
+    """What is written: quality and time, with and without top-p."""
     head = ["run", "steps", "network calls", "seconds a text", "entropy, bits", "perplexity"]
     head += ["perplexity at the data's entropy, by temperature", "by top-p"]
-    head += ["perplexity with top-p 0.9", "entropy with top-p 0.9"]
-    lengths = ["mean length", "length KS", "length KS with top-p 0.9", "the paper: mean length"]
-    head += lengths if whole else []
-    head += ["the paper: perplexity, with top-p, seconds"]
+    head += ["with top-p 0.9: entropy", "perplexity", "the paper: perplexity, with top-p, seconds"]
     cells = []
-    for run in book.of(group):
-        for row in book.written(run):
-            steps = row["steps_asked"]
-            nucleus = next(iter(book.written(run, steps, top_p=NUCLEUS)), None)
-            theirs = beside(run.setting, run.method, dict(run.options), steps)
-            cell = [f"`{run.name}`" + " (its own judge)" * row["own_judge"], str(steps or "")]
-            cell += [f"{row['nfe']:.0f}", f"{row['seconds']:.4f}", f"{row['entropy_bits']:.3f}"]
-            cell += [_perplexity(row)]
-            cell += [_number(book.at_data_entropy(run, steps), ".2f")]
-            cell += [_number(book.at_data_entropy_by_nucleus(run, steps), ".2f")]
-            cell += [
-                _of(nucleus, "generative_perplexity", ".2f"),
-                _of(nucleus, "entropy_bits", ".3f"),
-            ]
-            if whole:
-                cell += [f"{row['length_mean']:.0f}", _number(row["length_ks"], ".3f")]
-                cell += [_of(nucleus, "length_ks", ".3f")]
-                cell += [_number(theirs.length if theirs else None, ".0f")]
-            star = "*" if theirs and theirs.outliers_left_out else ""
-            said = f"{theirs.perplexity:.4g}{star}, {theirs.nucleus:.4g}{star}, " if theirs else ""
-            cells.append([*cell, said + (f"{theirs.seconds:.3g}" if theirs else "")])
+    for run, row, nucleus, theirs in _written(book, group):
+        steps = row["steps_asked"]
+        cell = [f"`{run.name}`" + " (its own judge)" * row["own_judge"], f"{steps:,}" * (steps > 0)]
+        cell += [f"{row['nfe']:.0f}", f"{row['seconds']:.4f}", f"{row['entropy_bits']:.3f}"]
+        cell += [_perplexity(row), _number(book.at_data_entropy(run, steps), ".2f")]
+        cell += [_number(book.at_data_entropy_by_nucleus(run, steps), ".2f")]
+        cell += [_of(nucleus, "entropy_bits", ".3f"), _of(nucleus, "generative_perplexity", ".2f")]
+        star = "*" if theirs and theirs.outliers_left_out else ""
+        said = f"{theirs.perplexity:.4g}{star}, {theirs.nucleus:.4g}{star}, " if theirs else ""
+        cells.append([*cell, said + (f"{theirs.seconds:.3g}" if theirs else "")])
     if cells and (data := book.reference.get(group[0])):
-        texts, gaps = data["texts"], ["", "", ""]
-        cell = ["unseen texts", *gaps, f"{texts['entropy_bits']:.3f}"]
-        cell += [_number(texts["generative_perplexity"], ".2f"), *gaps, ""]
-        cell += [f"{texts['length_mean']:.0f}", *gaps] if whole else []
-        cells.append([*cell, ""])
+        perplexity = _number(data["texts"]["generative_perplexity"], ".2f")
+        cell = ["unseen texts", *[""] * 3, f"{data['texts']['entropy_bits']:.3f}", perplexity]
+        cells.append([*cell, *[""] * 5])
     return markdown(head, cells)
+
+
+def lengths(book: Book, group: Group) -> str:
+    """Mean lengths, and how far their distribution is from that of the data."""
+    if SETTINGS[group[0]].chunks:
+        return ""
+    head = ["run", "steps", "mean length", "distance", "mean length with top-p 0.9", "distance"]
+    head += ["the paper: mean length, of 213"]
+    cells = []
+    for run, row, nucleus, theirs in _written(book, group):
+        cell = [f"`{run.name}`", f"{row['steps_asked']:,}" * (row["steps_asked"] > 0)]
+        for some in (row, nucleus):
+            cell += [_of(some, "length_mean", ".0f"), _of(some, "length_ks", ".3f")]
+        cells.append([*cell, _number(theirs.length if theirs else None, ".0f")])
+    if cells:
+        means = {row["data_length_mean"] for _, row, *_ in _written(book, group)}
+        cells.append(["unseen texts", "", f"{means.pop():.0f}", *[""] * 4])
+    return markdown(head, cells)
+
+
+def _written(book: Book, group: Group) -> list[tuple[Run, Figures, Figures | None, Sampled | None]]:
+    """Samples of a group, the same with top-p, and what the paper has of them."""
+    return [
+        (
+            run,
+            row,
+            next(iter(book.written(run, row["steps_asked"], top_p=NUCLEUS)), None),
+            beside(run.setting, run.method, dict(run.options), row["steps_asked"]),
+        )
+        for run in book.of(group)
+        for row in book.written(run)
+    ]
 
 
 def middles(book: Book, group: Group) -> str:
