@@ -1,0 +1,77 @@
+r"""Texts that an autoregressive teacher writes, for the shipped model to learn from.
+
+    python benchmarks/teacher.py TEACHER STORIES data/taught.jsonl --count 5000 --top-p 0.65
+
+What is written from left to right with a narrow nucleus has fewer ways to go on than real texts,
+and a model that inserts, a small one above all, learns it better. TEACHER is a model of `--method
+ar` that has learnt from nothing but texts that the shipped model may learn from (`ar-mini` of
+real_text.py, say); STORIES is the folder of shipped.py. The texts begin as TinyStories do.
+"""
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from didlm.evaluate.samples import write_samples
+from didlm.files import write_text
+from didlm.pretrained import Model, load
+from shipped import TRAINING, cleaned
+
+WORDS = 3  # that are taken from the beginning of a real text
+LONGEST = 450  # tokens: what has not ended by then is left out
+BATCH = 64
+
+
+def main() -> None:
+    """Write, and leave a file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("teacher")
+    parser.add_argument("stories", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--top-p", type=float, default=0.65)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=2, help="of the processor")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    teacher = load(options.teacher, options.device)
+    found = written(teacher, beginnings(options.stories), options.top_p, options.seed)
+    texts = list(islice(found, options.count))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(options.out, "".join(json.dumps({"text": text}) + "\n" for text in texts))
+    print(f"{len(texts):,} texts in {options.out}")
+
+
+def beginnings(stories: Path) -> Counter[str]:
+    """The first words of TinyStories, and how often they come."""
+    return Counter(" ".join(text.split()[:WORDS]) for text in cleaned(stories, TRAINING[0]))
+
+
+def written(teacher: Model, starts: Counter[str], top_p: float, seed: int) -> Iterator[str]:
+    """Texts that begin so, as often as that; those that do not end are left out."""
+    rng = np.random.default_rng(seed)
+    names, counts = list(starts), np.array(list(starts.values()), dtype=float)
+    while True:
+        drawn = rng.choice(len(names), BATCH, p=counts / counts.sum())
+        for place, count in Counter(drawn.tolist()).items():
+            samples = write_samples(
+                teacher,
+                count,
+                int(rng.integers(2**31)),
+                BATCH,
+                prompt=names[place],
+                top_p=top_p,
+                max_length=LONGEST,
+            )
+            yield from (sample.text for sample in samples if len(sample.tokens) < LONGEST)
+
+
+if __name__ == "__main__":
+    main()

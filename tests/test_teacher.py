@@ -1,0 +1,47 @@
+"""Texts of a teacher begin as real ones do, as often as these, and end by themselves."""
+
+import importlib
+import json
+import lzma
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from didlm.data.tokenizer import Tokenizer
+from test_methods import model_for
+
+TEXTS = ["Once upon a time there was a cat."] * 3 + ["One day, the dog ran home."]
+
+
+@pytest.fixture
+def teacher(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    before = set(sys.modules)
+    yield importlib.import_module("teacher")
+    for name in {"teacher", "shipped", "marks", "recording"} - before:
+        sys.modules.pop(name, None)
+
+
+def test_texts_begin_as_often_as_real_ones(teacher, tmp_path, monkeypatch) -> None:
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
+    (tmp_path / "tinystories.train.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
+    starts = teacher.beginnings(tmp_path)
+    assert starts == {"Once upon a": 3, "One day, the": 1}
+    model = model_for("ar", Tokenizer.train_bpe(TEXTS * 9, 270))
+    monkeypatch.setattr(teacher, "LONGEST", 40)
+    seen, write = [], teacher.write_samples
+    monkeypatch.setattr(
+        teacher, "write_samples", lambda *a, **b: seen.extend(some := write(*a, **b)) or some
+    )
+    texts = list(islice(teacher.written(model, starts, 0.9, 0), 120))
+    found = Counter(" ".join(text.split(" ")[:2]) for text in texts)
+    often = sum(count for words, count in found.items() if words.startswith("Once"))
+    assert {text[:6] for text in texts} == {"Once u", "One da"}
+    assert 70 < often < 110  # of 120, three in four
+    assert len(set(texts)) > 100
+    cut = {sample.text for sample in seen if len(sample.tokens) == 40}
+    assert cut
+    assert not cut & set(texts)
