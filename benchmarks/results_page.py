@@ -62,13 +62,21 @@ def read(folders: Iterable[Path], commit: str = "") -> list[Record]:
             labels = [row["label"] for row in record["rows"]]
             if labels != [list(row.label) for row in experiment.rows]:
                 raise ValueError(f"{file} has other rows than the table has now: make it again")
-            if record["made"]["versions"]["commit"] == UNKNOWN:
-                if not commit:
-                    raise ValueError(f"{file} does not know its commit: name it with --commit")
-                record["made"]["versions"]["commit"] = commit
+            for origin in origins(record):
+                if origin["versions"]["commit"] == UNKNOWN:
+                    if not commit:
+                        raise ValueError(f"{file} does not know its commit: name it with --commit")
+                    origin["versions"]["commit"] = commit
     if not found:
         raise ValueError(f"there is no table in {', '.join(map(str, folders))}")
     return list(found.values())
+
+
+def origins(record: Record) -> list[Record]:
+    """When, of which version and on what its figures were found: several if they differ."""
+    made = record["made"]  # itself, in records of older versions
+    found: list[Record] = made.get("origins", [made])
+    return found
 
 
 def filled(page: str, records: Sequence[Record]) -> str:
@@ -94,21 +102,35 @@ def training(records: Sequence[Record]) -> str:
 
 def section(record: Record) -> str:
     """One table with its stamp, its notes, and what is needed to make it again."""
-    experiment, made = find_experiment(record["name"]), record["made"]
+    experiment = find_experiment(record["name"])
     outcome = Outcome([row["ours"] for row in record["rows"]])
-    gpus = made["hardware"]["gpus"]
-    where = f"one {gpus[0]}" if len(gpus) == 1 else f"{len(gpus)} GPUs" if gpus else "a processor"
-    versions = made["versions"]
+    places = "; ".join(dict.fromkeys(map(place, origins(record))))
     return "\n\n".join(
         [
             f"### {experiment.where}: {experiment.what}",
             record["stamp"],
             markdown_table(experiment, outcome),
             *(f"- {note}" for note in record["notes"]),
-            f"`{made['command']}`, {made['date'][:10]}, commit {versions['commit']}, {where}, "
-            f"torch {versions['torch']}.",
+            f"`{record['made']['command']}`, {places}.",
         ]
     )
+
+
+def place(origin: Record) -> str:
+    """Days, commit, hardware and the version of torch, as far as they are known."""
+    days = dict.fromkeys(origin[key][:10] for key in ("date", "until") if key in origin)
+    date = "on an unknown day" if origin["date"] == UNKNOWN else " to ".join(days)
+    versions = origin["versions"]
+    torch = f"torch {versions.get('torch', UNKNOWN)}"
+    return f"{date}, commit {versions['commit']}, {hardware(origin['hardware'])}, {torch}"
+
+
+def hardware(found: Record) -> str:
+    """What it ran on."""
+    if "gpus" not in found:
+        return "unknown hardware"
+    gpus = found["gpus"]
+    return f"one {gpus[0]}" if len(gpus) == 1 else f"{len(gpus)} GPUs" if gpus else "a processor"
 
 
 if __name__ == "__main__":

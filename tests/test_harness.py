@@ -19,7 +19,8 @@ from didlm.harness.model import HarnessModel, answer_of
 from didlm.harness.running import run_harness
 from didlm.methods.registry import OURS
 from didlm.pretrained import load
-from didlm.reproduce.downstream import downstream, local_task, read_choices
+from didlm.reproduce import downstream as tasks
+from didlm.reproduce.downstream import TASKS, downstream, local_task, read_choices
 from didlm.reproduce.experiment import experiments
 from didlm.reproduce.scale import find_scale
 from didlm.reproduce.sources import Sources
@@ -245,6 +246,55 @@ class TestLocalFiles:
             downstream(shop, experiments()["downstream"])
         assert not (tmp_path / "runs").exists()
 
+    def test_the_table_says_which_they_are_and_how_they_were_asked(
+        self, place, tmp_path, monkeypatch
+    ) -> None:
+        """And the harness is told to give no examples, as in the paper."""
+        told = {}
+
+        def run(model, tasks, **options):
+            told.update(options)
+            names = [task if isinstance(task, str) else task["task"] for task in tasks]
+            return {"results": {name: {"acc,none": 0.5} for name in names}}
+
+        monkeypatch.setattr(tasks, "run_harness", run)
+        monkeypatch.setattr(tasks, "check_task", lambda name: None)
+        monkeypatch.setattr(Workshop, "model", lambda *_, **__: None)
+        text = "Which? Answer1: a Answer2: b\n\nAnswer format: answer1/answer2"
+        told_file = tmp_path / "arc.json"
+        told_file.write_text(json.dumps([{"instruction": text, "answer": "answer2"}]))
+        local = {"piqa": place / "choices.jsonl", "arc_challenge": told_file}
+        shop = Workshop(tmp_path / "out", find_scale("smallest"), Sources(local))
+        outcome = downstream(shop, experiments()["downstream"])
+        assert told["shots"] == 0
+        assert outcome.values[0] == [50.0] * (len(TASKS) + 1)
+        arc, piqa = outcome.notes
+        assert arc.startswith("Arc-c is not the harness's task")
+        assert "1 questions of arc.json" in arc
+        assert "an instruction that names all answers" in arc
+        assert piqa.startswith("Piqa is not the harness's task")
+        assert "4 questions of choices.jsonl, asked as the question alone" in piqa
+
+    def test_without_any_there_is_nothing_to_say(self) -> None:
+        assert tasks.local_notes(Sources({})) == []
+
+    @pytest.mark.parametrize(("shots", "examples"), [(None, 1), (0, 0)])
+    def test_no_examples_are_given_whatever_a_task_says(
+        self, shots, examples, place, tokenizer, monkeypatch
+    ) -> None:
+        asked = []
+
+        def scores(model, questions, *_):
+            asked.extend(questions)
+            return [np.zeros(len(each.options)) for each in questions]
+
+        monkeypatch.setattr("didlm.harness.model.option_scores", scores)
+        task = local_task("mine", place / "choices.jsonl", place / "data")
+        task |= {"num_fewshot": 1, "fewshot_split": "test"}
+        run_harness(model_for("did", tokenizer), [task], shots=shots)
+        before = [each.prompts[0].count("\n\n") for each in asked]
+        assert before == [examples] * len(QUESTIONS)
+
     def test_instructions_are_questions_too(self, tmp_path) -> None:
         file = tmp_path / "arc.json"
         text = "Which? Answer1: a Answer2: b\n\nAnswer format: answer1/answer2"
@@ -260,4 +310,7 @@ class TestLocalFiles:
         file = tmp_path / "arc.jsonl"
         file.write_text(json.dumps(QUESTIONS[0]) + "\n" + json.dumps({"question": "a"}))
         with pytest.raises(ValueError, match="question 2 of .*arc.jsonl is neither"):
+            read_choices(file)
+        file.write_text("[]")
+        with pytest.raises(ValueError, match="arc.jsonl has no questions"):
             read_choices(file)

@@ -3,9 +3,12 @@
 import json
 import os
 import re
+import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,14 +19,20 @@ from didlm.cli import app
 from didlm.data.tokenizer import Tokenizer
 from didlm.pretrained import load
 from didlm.reproduce import workshop
+from didlm.reproduce.asked import Needs, check_same, needs_of, options_of, record_asked
+from didlm.reproduce.changes import QUIET
+from didlm.reproduce.curves import curves
 from didlm.reproduce.experiment import experiments
 from didlm.reproduce.kinds import KINDS, kind
+from didlm.reproduce.origins import different
 from didlm.reproduce.pairs import answer_of, read_questions
 from didlm.reproduce.samples import figure
 from didlm.reproduce.scale import find_scale, scales
 from didlm.reproduce.sources import Sources, known
+from didlm.reproduce.stamp import stamp_of
 from didlm.reproduce.table import STAMP, printed
 from didlm.reproduce.workshop import Workshop, all_runs
+from didlm.train.loop import Interrupted
 from didlm.train.settings import Settings
 from paper_data import write_data
 from processes import start
@@ -219,10 +228,7 @@ class TestExperiments:
         first = do("dise", files, out)
         monkeypatch.setattr(workshop, "train", lambda *_: pytest.fail("trained again"))
         monkeypatch.setattr(workshop, "load", lambda *_: pytest.fail("measured again"))
-        second = do("dise", files, out)
-        for outcome in (first, second):
-            del outcome["made"]["date"]
-        assert second == first
+        assert do("dise", files, out) == first  # the dates of its figures among it
 
     def test_runs_keep_their_models_after_every_quarter(self, files, out) -> None:
         do("dise", files, out)
@@ -259,6 +265,18 @@ class TestSentences:
             (["sizes", "--data", "wikitext=nowhere.txt"], "there is no file nowhere.txt for"),
             (["sizes", "--model", "a=b"], "--model knows no 'a': known are owt-radd-small"),
             (["sizes", "--set", "stepps=3"], "--set knows no 'stepps'"),
+            (["sizes", "--set", "steps=abc"], "steps must be a whole number: got 'abc'"),
+            (
+                ["dise", "--set", "steps=-3"],
+                "with --set as given, owt-radd-small cannot be trained: steps must",
+            ),
+            (["sizes", "--set", "preset=hugo"], "--set cannot change 'preset', which the recipes"),
+            (["dise", "--set", "method=radd"], "--set cannot change 'method', which the recipes"),
+            (["dise", "--set", "init=a"], "--set cannot change 'init', which the recipes say"),
+            (["dise", "--set", "snapshots=2"], "--set cannot change 'snapshots', which the"),
+            (["dise", "--set", "data=a.txt"], "which the recipes say; name files with --data"),
+            (["dise", "--set", "tokenizer=a.json"], "say; name a file with --data"),
+            (["curves", "--set", "validate_every=100000"], "needs 10 validations of stories-radd"),
             (
                 ["dise", "--model", "owt-did-small=nowhere/at/all"],
                 "--model owt-did-small: there is",
@@ -270,6 +288,21 @@ class TestSentences:
         assert result.exit_code != 0
         assert sentence in str(result.exception)
         assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize("scale", ["paper", "smallest"])
+    def test_a_missing_device_is_named_before_anything_is_written(
+        self, scale, files, tmp_path
+    ) -> None:
+        data = [part for name in files for part in ("--data", f"{name}={files[name]}")]
+        options = ["--scale", scale, "--device", "cuda:99", "--out", tmp_path / "out", *data]
+        result = reproduce("generation", *options)
+        sentence = "there is no device 'cuda:99' on this machine: name another with --device"
+        assert str(result.exception) == sentence
+        assert not (tmp_path / "out").exists()
+        shop = Workshop(tmp_path, find_scale(scale), Sources(files), changes={"device": "cuda:99"})
+        with pytest.raises(ValueError, match=f"^{sentence}$"):
+            shop._find_judge("gpt2-large", None)
+        assert reproduce("sizes", *options).exit_code == 0  # only counts
 
     def test_missing_data_names_the_option(self, tmp_path, monkeypatch) -> None:
         def nothing(name: str, *_: object):
@@ -322,7 +355,7 @@ class TestSentences:
 
     def test_the_same_settings_for_all_figures_of_a_folder(self, files, tmp_path) -> None:
         do("sizes", files, tmp_path, "--set", "learning_rate=1e-3")
-        do("sizes", files, tmp_path, "--set", "learning_rate=1e-3", "--set", "workers=0")
+        do("sizes", files, tmp_path, "--set", "learning_rate=1e-3", "--set", "log_every=7")
         result = reproduce("sizes", "--scale", "smallest", "--out", tmp_path)
         sentence = "holds figures with --set 'learning_rate=1e-3', not ''"
         assert sentence in str(result.exception)
@@ -331,6 +364,245 @@ class TestSentences:
         do("sizes", files, out)
         result = reproduce("sizes", "--scale", "minutes", "--out", out)
         assert "holds figures with --scale 'smallest', not 'minutes'" in str(result.exception)
+
+    def test_no_model_in_the_place_of_a_run_that_has_figures(self, files, out, tmp_path) -> None:
+        do("dise", files, out)
+        data = [part for name in files for part in ("--data", f"{name}={files[name]}")]
+        model = ["--model", f"owt-did-small={out}/runs/owt-radd-small"]
+        result = reproduce("dise", "--scale", "smallest", "--out", out, *data, *model)
+        assert "holds figures with --model owt-did-small '', not '" in str(result.exception)
+        record_asked(tmp_path, asked(tmp_path, models={"owt-did-small": "a"}))
+        with pytest.raises(
+            ValueError, match="holds figures with --model owt-did-small 'a', not ''"
+        ):
+            check_same(tmp_path, asked(tmp_path))
+
+
+def asked(folder: Path, experiment: str = "dise", files=None, models=None, **changes) -> dict:
+    """All that the figures of an experiment depend on."""
+    shop = Workshop(folder, find_scale("minutes"), Sources(files or {}), models or {}, changes)
+    return options_of(shop, experiments()[experiment])
+
+
+class TestAsked:
+    @pytest.mark.parametrize(
+        "change", [{"steps": "40"}, {"accumulate": "2"}, {"workers": "0"}, {"capture": "false"}]
+    )
+    def test_settings_on_which_figures_depend(self, change, tmp_path) -> None:
+        record_asked(tmp_path, asked(tmp_path))
+        with pytest.raises(ValueError, match="holds figures with --set '', not"):
+            check_same(tmp_path, asked(tmp_path, **change))
+
+    def test_the_device_too_if_one_is_needed(self, tmp_path) -> None:
+        record_asked(tmp_path, asked(tmp_path))
+        with pytest.raises(ValueError, match="holds figures with --device 'cuda', not 'cpu'"):
+            check_same(tmp_path, asked(tmp_path, device="cpu"))
+        check_same(tmp_path, asked(tmp_path, "sizes", device="cpu"))
+
+    @pytest.mark.parametrize("name", sorted(QUIET))
+    def test_what_is_told_of_training_may_change(self, name, tmp_path) -> None:
+        record_asked(tmp_path, asked(tmp_path))
+        check_same(tmp_path, asked(tmp_path, **{name: "7"}))
+
+    def test_files_come_too_late_for_data_that_figures_depend_on_and_for_no_other(
+        self, files, tmp_path
+    ) -> None:
+        record_asked(tmp_path, asked(tmp_path, "generation"))
+        for name in ("openwebtext", "gpt2"):
+            with pytest.raises(ValueError, match=f"holds figures with --data {name} '', not"):
+                check_same(tmp_path, asked(tmp_path, "dise", {name: Path("a")}))
+        check_same(tmp_path, asked(tmp_path, "dise", {"wikitext": Path("a")}))
+        check_same(tmp_path, asked(tmp_path, "dise", models={"owt-dise-small": "a"}))
+        with pytest.raises(ValueError, match="holds figures with --model owt-did-small '', not"):
+            check_same(tmp_path, asked(tmp_path, models={"owt-did-small": "a"}))
+
+    @pytest.mark.parametrize(
+        ("experiment", "runs", "data"),
+        [
+            ("dise", {"owt-dise-small"}, {"openwebtext", "gpt2", "ag_news"}),
+            ("gsm8k", {"gsm8k-did", "slimpajama-did"}, {"gsm8k", "gsm8k-train", "llama"}),
+            ("downstream", {"slimpajama-smdm"}, {"slimpajama", "arc_easy", "winogrande"}),
+            ("intermediate", {"stories-did", "stories-judge"}, {"stories", "bert-base-uncased"}),
+        ],
+    )
+    def test_what_figures_depend_on(self, experiment, runs, data, tmp_path) -> None:
+        shop = Workshop(tmp_path, find_scale("minutes"), Sources({}))
+        needs = needs_of(shop, experiments()[experiment])
+        assert runs <= set(needs.runs)
+        assert data <= set(needs.data)
+        assert needs_of(shop, experiments()["sizes"]) == Needs((), ())
+        judged = replace(shop, judge_name="gpt2-large")
+        assert "stories-judge" not in needs_of(judged, experiments()["intermediate"]).runs
+
+    def test_nothing_is_recorded_before_there_is_something(
+        self, files, tmp_path, monkeypatch
+    ) -> None:
+        """So that data that was found missing can still be named."""
+
+        def nothing(name: str, *_: object):
+            raise ValueError(f"cannot read {name}: no network")
+
+        monkeypatch.setattr("didlm.reproduce.sources.dataset_blocks", nothing)
+        result = reproduce("dise", "--scale", "smallest", "--out", tmp_path / "out")
+        assert "name a file with --data" in str(result.exception)
+        assert not (tmp_path / "out").exists()
+
+    def test_runs_that_were_begun_are_something(self, tmp_path, monkeypatch) -> None:
+        """They are gone on with, and so by the same command alone."""
+
+        def broken_off(settings: Settings, folder: Path, resume: bool):
+            folder.mkdir(parents=True)
+            (folder / "run.json").touch()
+            raise Interrupted
+
+        monkeypatch.setattr(workshop, "train", broken_off)
+        shop = Workshop(tmp_path, find_scale("paper"), Sources({"gpt2": Path("a")}))
+        shop.on_device = False
+        shop.keeping = partial(record_asked, tmp_path, asked(tmp_path))
+        with pytest.raises(Interrupted, match="stopped while training owt-did-small, as asked"):
+            shop.run_folder("owt-did-small")
+        with pytest.raises(ValueError, match="holds figures with --set '', not 'steps=40'"):
+            check_same(tmp_path, asked(tmp_path, steps="40"))
+
+
+class TestStamps:
+    def stamp(self, experiment: str = "generation", **given) -> str:
+        shop = Workshop(Path("a"), find_scale("paper"), Sources(given.pop("data", {})), **given)
+        return stamp_of(shop, experiments()[experiment])
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {},
+            {"judge_name": "gpt2-large"},
+            {"changes": {"device": "cuda:1", "checkpoint_seconds": "60", "log_every": "1"}},
+            {"changes": {"accumulate": "8"}},
+            {"models": {"stories-did": "a"}},  # that is not asked for
+            {"data": {"openwebtext": Path("a")}},  # it may be the same
+            {"experiment": "dise", "judge_name": "gpt2"},  # that is not asked
+        ],
+    )
+    def test_what_the_paper_did(self, given) -> None:
+        assert self.stamp(**given) == "At the scale of the paper."
+
+    @pytest.mark.parametrize(
+        ("given", "reason"),
+        [
+            ({"judge_name": "gpt2"}, "--judge gpt2"),
+            ({"changes": {"steps": "40", "seed": "1"}}, "--set seed=1, --set steps=40"),
+            ({"models": {"owt-did-small": "a/b"}}, "--model owt-did-small=a/b"),
+            ({"changes": {"accumulate": "8"}, "experiment": "dp-share"}, "--set accumulate=8"),
+        ],
+    )
+    def test_what_the_paper_did_not_do(self, given, reason) -> None:
+        assert self.stamp(**given).endswith(f"{STAMP}, for it was done with {reason}.")
+
+    def test_counted_figures_are_the_same_whatever_is_set(self) -> None:
+        assert self.stamp("sizes", changes={"steps": "4"}) == "At the scale of the paper."
+
+    def test_it_is_in_the_table(self, tmp_path) -> None:
+        assert reproduce("sizes", "--out", tmp_path).exit_code == 0
+        assert "At the scale of the paper." in (tmp_path / "sizes.md").read_text()
+
+    def test_local_data_is_named(self, files, out) -> None:
+        (note,) = [note for note in do("dise", files, out)["notes"] if "local files" in note]
+        assert f"openwebtext ({files['openwebtext'].name})" in note
+        assert "stories" not in note  # on which nothing there depends
+
+
+class TestOrigins:
+    def test_are_kept_with_the_figures(self, tmp_path, monkeypatch) -> None:
+        shop = Workshop(tmp_path, find_scale("smallest"), Sources({}))
+        assert shop.once("seven", lambda: 7) == 7
+        monkeypatch.setattr(workshop, "surroundings", lambda: pytest.fail("asked again"))
+        again = Workshop(tmp_path, find_scale("smallest"), Sources({}))
+        assert again.once("seven", lambda: 8) == 7
+        assert again.origins == shop.origins
+        origin = again.origins["seven"]
+        assert origin["date"].startswith("20")
+        assert "commit" in origin["versions"]
+        assert "gpus" in origin["hardware"]
+
+    def test_tables_are_printed_again_where_the_device_and_the_models_are_not(
+        self, files, out, tmp_path, monkeypatch
+    ) -> None:
+        first = do("dise", files, out)
+        copy = tmp_path / "copy"
+        shutil.copytree(out, copy, ignore=shutil.ignore_patterns("runs", "data"))
+
+        def no_device(name: str):
+            raise ValueError(f"there is no device '{name}' on this machine")
+
+        monkeypatch.setattr(workshop, "check_device", no_device)
+        assert do("dise", files, copy) == first
+
+    def test_files_without_can_still_be_read(self, tmp_path) -> None:
+        (tmp_path / "figures").mkdir()
+        for name, known_before in (("list", [1, 2]), ("table", {"figure": 3}), ("number", 0.5)):
+            (tmp_path / f"figures/{name}.json").write_text(json.dumps(known_before))
+            shop = Workshop(tmp_path, find_scale("smallest"), Sources({}))
+            assert shop.once(name, lambda: pytest.fail("found again")) == known_before
+            assert shop.origins[name]["date"] == "unknown"
+
+    def test_those_that_differ_are_all_told(self) -> None:
+        def origin(day: int, commit: str) -> dict:
+            return {"date": f"2026-11-{day}", "versions": {"commit": commit}, "hardware": {}}
+
+        found = different([origin(18, "b"), origin(12, "a"), origin(15, "a"), origin(14, "a")])
+        assert found == [origin(12, "a") | {"until": "2026-11-15"}, origin(18, "b")]
+
+    def test_a_table_has_those_of_its_figures(self, files, out, tmp_path) -> None:
+        do("dise", files, out)
+        copy = tmp_path / "copy"
+        shutil.copytree(out, copy)
+        file = copy / "figures/perplexity-owt-did-small-4-ptb.json"
+        kept = json.loads(file.read_text())
+        kept["made"] |= {"date": "2020-01-01", "versions": {"commit": "old"}}
+        file.write_text(json.dumps(kept))
+        first, *others = do("dise", files, copy)["made"]["origins"]
+        assert (first["date"], first["versions"]) == ("2020-01-01", {"commit": "old"})
+        assert others
+        assert all(each["versions"]["commit"] != "old" for each in others)
+
+
+class TestCurves:
+    def shop(self, folder: Path, every: int) -> Workshop:
+        """Of models whose training was validated so often in 100 steps."""
+        lines = [
+            {"step": step, "kind": "valid", "nats_per_document": 200.0 - step}
+            for step in range(every, 101, every)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        models = {"stories-radd": str(folder), "stories-did": str(folder)}
+        return Workshop(folder, find_scale("smallest"), Sources({}), models)
+
+    def test_are_those_of_models_from_elsewhere(self, tmp_path) -> None:
+        outcome = curves(self.shop(tmp_path, 10), experiments()["curves"])
+        assert outcome.values[0] == [200.0 - step for step in range(10, 101, 10)]
+        assert list(outcome.pictures) == ["curves"]
+
+    def test_need_validations(self, tmp_path) -> None:
+        with pytest.raises(ValueError, match="needs 10 validations of stories-radd, and that in"):
+            curves(self.shop(tmp_path, 100), experiments()["curves"])
+
+    def test_need_them_before_anything_is_trained(self, files, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr(workshop, "train", lambda *_: pytest.fail("trained"))
+        changes = {"validate_every": "30", "steps": "200"}
+        shop = Workshop(tmp_path / "a", find_scale("smallest"), Sources(files), {}, changes)
+        sentence = "validate_every=30 leaves 7: set it to 20 at most, or leave it out"
+        with pytest.raises(ValueError, match=sentence):
+            curves(shop, experiments()["curves"])
+        assert not (tmp_path / "a").exists()
+
+    def test_without_matplotlib_it_is_said_how_to_get_the_picture(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        outcome = curves(self.shop(tmp_path, 10), experiments()["curves"])
+        assert not outcome.pictures
+        assert outcome.notes == [
+            "There is no picture: it needs matplotlib (pip install 'didlm[plots]')."
+        ]
 
 
 class TestFigures:

@@ -92,6 +92,35 @@ def test_sentences(page_of, tmp_path) -> None:
         page_of.read([tmp_path])
 
 
+def test_figures_of_several_days_commits_and_machines_say_so(page_of, tmp_path) -> None:
+    write(tmp_path, "padding")
+    (record,) = page_of.read([tmp_path])
+    first = {
+        "date": "2026-11-18T20:00:00+00:00",
+        "until": "2026-11-19T20:00:00+00:00",
+        "versions": {"commit": "abc", "torch": "2.11.0"},
+        "hardware": {"gpus": ["NVIDIA H200"]},
+    }
+    second = {
+        "date": "2026-11-20T20:00:00+00:00",
+        "until": "2026-11-20T21:00:00+00:00",
+        "versions": {"commit": "unknown", "torch": "2.11.0"},
+        "hardware": {"gpus": []},
+    }
+    old = {"date": "unknown", "versions": {"commit": "unknown"}, "hardware": {}}
+    record["made"] = {"command": "didlm reproduce padding", "origins": [first, second, old]}
+    (tmp_path / "padding.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"padding.json does not know its commit: name it with"):
+        page_of.read([tmp_path])
+    (record,) = page_of.read([tmp_path], "def")
+    assert (
+        "`didlm reproduce padding`, "
+        "2026-11-18 to 2026-11-19, commit abc, one NVIDIA H200, torch 2.11.0; "
+        "2026-11-20, commit def, a processor, torch 2.11.0; "
+        "on an unknown day, commit def, unknown hardware, torch unknown."
+    ) in page_of.section(record)
+
+
 def test_what_reproduce_leaves_can_be_read(page_of, tmp_path, monkeypatch) -> None:
     out, file = tmp_path / "out", tmp_path / "words.txt"
     file.write_text("a")

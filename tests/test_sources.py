@@ -1,8 +1,13 @@
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from didlm.text.sources import Dataset, find_sources
+from didlm.text.blocks import parse
+from didlm.text.datasets import dataset_blocks
+from didlm.text.records import Format
+from didlm.text.sources import CONVERTED, Dataset, find_sources
 
 
 @pytest.fixture
@@ -60,6 +65,64 @@ def test_datasets_have_a_config_and_a_split() -> None:
     assert full.weight == 2
     with refused("'hf:@en' names no dataset; write hf:OWNER/NAME"):
         find_sources(["hf:@en"])
+
+
+def test_datasets_may_have_a_revision() -> None:
+    converted, tagged = find_sources(["hf:o/n@en~refs/convert/parquet#test:2", "hf:o/n~v1.0"])
+    assert converted.dataset == Dataset("o/n", "en", "test", CONVERTED)
+    assert converted.weight == 2
+    assert tagged.dataset == Dataset("o/n", None, "train", "v1.0")
+    with refused("'hf:o/n~#test' names no revision behind its ~; write one, such as refs/convert"):
+        find_sources(["hf:o/n~#test"])
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("hf:o/n", {"name": None, "split": "train", "revision": None}),
+        ("hf:o/n@en~v1#test", {"name": "en", "split": "test", "revision": "v1"}),
+        (f"hf:o/n@en~{CONVERTED}", {"data_dir": "en", "split": "train", "revision": CONVERTED}),
+    ],
+)
+def test_a_dataset_is_asked_for_as_it_is_named(name, asked, monkeypatch) -> None:
+    calls = []
+
+    def load(path: str, streaming: bool, **options: object) -> list[dict]:
+        calls.append((path, streaming, options))
+        return [{"text": "a cat"}]
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    assert texts_of(name, "text") == ["a cat"]
+    assert calls == [("o/n", True, asked)]
+
+
+def test_configs_are_folders_where_the_hub_keeps_what_it_has_converted(tmp_path) -> None:
+    """Read by the library itself; asked for by its name, a config is not found there."""
+    for config in ("arxiv", "pubmed"):
+        for split in ("train", "test"):
+            folder = tmp_path / "papers" / config / split
+            folder.mkdir(parents=True)
+            table = pa.table({"abstract": [f"{config} {split} {n}" for n in range(2)]})
+            pq.write_table(table, folder / "0000.parquet")
+    place = f"hf:{tmp_path}/papers"
+    found = texts_of(f"{place}@pubmed~{CONVERTED}#test", "abstract")
+    assert found == ["pubmed test 0", "pubmed test 1"]
+    with pytest.raises(ValueError, match="'pubmed' not found"):
+        texts_of(f"{place}@pubmed#test", "abstract")
+
+
+def test_of_a_single_config_the_name_may_be_left_out_there_too(tmp_path) -> None:
+    folder = tmp_path / "treebank" / "penn" / "test"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"sentence": ["a cat"]}), folder / "0000.parquet")
+    assert texts_of(f"hf:{tmp_path}/treebank~{CONVERTED}#test", "sentence") == ["a cat"]
+
+
+def texts_of(name: str, column: str) -> list[str]:
+    """The documents of a dataset."""
+    (source,) = find_sources([name])
+    blocks = dataset_blocks(name, source.dataset, Format(column))
+    return [text for block in blocks for _, text in parse(block, Format(column)).documents]
 
 
 def test_what_leads_nowhere_is_refused(texts) -> None:

@@ -3,24 +3,25 @@
 import json as json_format
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from didlm.files import check_folder, write_bytes, write_text
 from didlm.locate import locate
+from didlm.reproduce.asked import check_same, needs_of, options_of, record_asked
+from didlm.reproduce.changes import check_changes, read_changes
 from didlm.reproduce.experiment import Experiment, experiments, find_experiment
-from didlm.reproduce.kinds import kind
-from didlm.reproduce.scale import Scale, find_scale, scales
+from didlm.reproduce.kinds import kind, needs_device
+from didlm.reproduce.origins import different, now
+from didlm.reproduce.scale import find_scale, scales
 from didlm.reproduce.sources import Sources, assigned
-from didlm.reproduce.table import STAMP, Outcome, as_data, as_markdown, lines_of
-from didlm.reproduce.workshop import Workshop, all_runs, judge_of
+from didlm.reproduce.stamp import local_data, stamp_of, told
+from didlm.reproduce.table import Outcome, as_data, as_markdown, lines_of
+from didlm.reproduce.workshop import Workshop, all_runs
 from didlm.train.record import surroundings
-from didlm.train.resume import MAY_CHANGE
-from didlm.train.settings import Settings
 
 
 def reproduce_for_user(
@@ -43,8 +44,7 @@ def reproduce_for_user(
         _list(console)
         return
     experiment, chosen = find_experiment(name), find_scale(scale)
-    known = vars(Settings())
-    settings = assigned(changes, "--set", known) | ({"device": device} if device else {})
+    settings = read_changes(changes, device)
     check_folder(out)
     shop = Workshop(
         folder=out,
@@ -54,22 +54,20 @@ def reproduce_for_user(
         changes=settings,
         judge_name=judge,
         say=Console(stderr=True, highlight=False).print,
+        on_device=needs_device(experiment.kind),
     )
-    _check_same(shop)
-    started = datetime.now(UTC).isoformat(timespec="seconds")
+    check_changes(shop, needs_of(shop, experiment).runs)
+    options = options_of(shop, experiment)
+    check_same(out, options)
+    shop.keeping = partial(record_asked, out, options)
     outcome = kind(experiment.kind)(shop, experiment)
+    outcome.notes += local_data(shop, experiment)
+    stamp = stamp_of(shop, experiment)
+    record_asked(out, options)
     command = command_of(name, scale, data, models, judge, changes, device)
-    made = {"date": started, "command": command} | surroundings()
-    _leave(shop, experiment, outcome, made)
-    _show(console, experiment, outcome, stamp_of(chosen))
+    _leave(shop, experiment, outcome, stamp, command)
+    _show(console, experiment, outcome, stamp)
     console.print(f"The table is {out / (name + '.md')}, its figures are in {name}.json.")
-
-
-def stamp_of(scale: Scale) -> str:
-    """What is said of all figures of a scale."""
-    if scale.comparable:
-        return "At the scale of the paper."
-    return f"At the scale '{scale.name}' ({scale.what}): {STAMP}."
 
 
 def command_of(
@@ -84,17 +82,10 @@ def command_of(
     """The command that does the same again; files are called by their names alone."""
     words = ["didlm", "reproduce", name, "--scale", scale]
     repeated = {"--data": data, "--model": models, "--set": changes}
-    words += [
-        word for option, each in repeated.items() for a in each for word in (option, _told(a))
-    ]
-    words += ["--judge", _told(judge)] if judge else []
+    words += [word for option, each in repeated.items() for a in each for word in (option, told(a))]
+    words += ["--judge", told(judge)] if judge else []
     words += ["--device", device] if device else []
     return shlex.join(words)
-
-
-def _told(word: str) -> str:
-    name, equals, value = word.rpartition("=")
-    return f"{name}{equals}{Path(value).name}" if Path(value).exists() else word
 
 
 def _located(models: dict[str, str]) -> dict[str, str]:
@@ -118,36 +109,15 @@ def _list(console: Console) -> None:
     console.print("\nScales: " + "; ".join(f"{s.name}, {s.what}" for s in scales().values()) + ".")
 
 
-def _check_same(shop: Workshop) -> None:
-    """Figures that were found out differently never share a folder.
-
-    Raises:
-        ValueError: if those in the folder were.
-    """
-    file = shop.folder / "asked.json"
-    now: dict[str, str] = {"--scale": shop.scale.name, "--judge": shop.judge_name or ""}
-    now |= {f"--data {name}": str(path) for name, path in shop.sources.local.items()}
-    now |= {f"--model {name}": model for name, model in shop.models.items()}
-    changed = (f"{name}={x}" for name, x in shop.changes.items() if name not in MAY_CHANGE)
-    now["--set"] = " ".join(sorted(changed))
-    before = json_format.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    for option, value in now.items():
-        if before.get(option, value) != value:
-            raise ValueError(
-                f"{shop.folder} holds figures with {option} '{before[option]}', not '{value}': "
-                "choose another folder"
-            )
-    shop.folder.mkdir(parents=True, exist_ok=True)
-    write_text(file, json_format.dumps(before | now, indent=1) + "\n")
-
-
-def _leave(shop: Workshop, experiment: Experiment, outcome: Outcome, made: dict[str, Any]) -> None:
-    stamp = stamp_of(shop.scale)
-    asked = [*(row.run for row in experiment.rows if row.run), experiment.options.get("run", "")]
-    runs = dict.fromkeys(run for run in asked if run)
-    runs |= dict.fromkeys(judge_of(run) for run in runs if judge_of(run) in all_runs())
+def _leave(
+    shop: Workshop, experiment: Experiment, outcome: Outcome, stamp: str, command: str
+) -> None:
+    """Write the table, its figures with what is known of their origin, and its pictures."""
+    needs = needs_of(shop, experiment)
+    runs = shop.trained(needs.runs if experiment.kind != "speed" else ())  # takes steps of its own
+    origins = different(shop.origins.values()) or [{"date": now()} | surroundings()]
     figures = as_data(experiment, outcome, shop.scale.name, stamp)
-    figures |= {"made": made, "runs": shop.trained(runs)}
+    figures |= {"made": {"command": command, "origins": origins}, "runs": runs}
     for name, picture in outcome.pictures.items():
         write_bytes(shop.folder / f"{name}.png", picture)
     write_text(shop.folder / f"{experiment.name}.md", as_markdown(experiment, outcome, stamp))

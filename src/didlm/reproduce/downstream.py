@@ -7,6 +7,7 @@ from typing import Any
 from didlm.files import write_text
 from didlm.harness.running import check_task, run_harness
 from didlm.reproduce.experiment import Experiment, Row, Value
+from didlm.reproduce.sources import Sources
 from didlm.reproduce.table import Outcome, filled
 from didlm.reproduce.workshop import Workshop
 from didlm.text.documents import read_text
@@ -21,6 +22,8 @@ TASKS = {
     "Siqa": "social_iqa",
     "Winogrande": "winogrande",
 }
+SHOTS = 0  # examples before each question, whatever the tasks say: the paper's
+SAID = "the correct answer is"  # how an option of an instruction begins
 
 
 def downstream(shop: Workshop, experiment: Experiment) -> Outcome:
@@ -30,7 +33,31 @@ def downstream(shop: Workshop, experiment: Experiment) -> Outcome:
         key = f"tasks-{row.run}-{row.part}"
         return float(shop.once(key, lambda: accuracies(shop, row))[TASKS[str(column)]])
 
-    return Outcome(filled(experiment, cell))
+    return Outcome(filled(experiment, cell), local_notes(shop.sources, shop.scale.documents))
+
+
+def local_notes(sources: Sources, limit: int = 0) -> list[str]:
+    """How each task was asked that is not the harness's own.
+
+    Args:
+        sources: of the tasks.
+        limit: questions of each, at most; 0 for all.
+    """
+    files = {column: sources.local[task] for column, task in TASKS.items() if task in sources.local}
+    return [
+        f"{column} is not the harness's task, of which the paper's figures are: "
+        + how_asked(file, limit)
+        for column, file in files.items()
+    ]
+
+
+def how_asked(path: Path, limit: int = 0) -> str:
+    """What a model is given of the questions of a local file."""
+    questions = read_choices(path)[: limit or None]
+    what = "the question alone, then one of its choices"
+    if questions[0]["choices"][0].startswith(SAID):
+        what = f"an instruction that names all answers, then '{SAID}' and one of them"
+    return f"{len(questions)} questions of {path.name}, asked as {what}."
 
 
 def accuracies(shop: Workshop, row: Row) -> dict[str, float]:
@@ -45,7 +72,9 @@ def accuracies(shop: Workshop, row: Row) -> dict[str, float]:
             _check_task(task)
     shop.say(f"{row.run} after {row.part} of 4 quarters: {len(tasks)} tasks of the harness")
     model, limit = shop.model(row.run, row.part), shop.scale.documents or None
-    found = run_harness(model, list(tasks.values()), limit=limit, draws=shop.scale.draws)["results"]
+    found = run_harness(
+        model, list(tasks.values()), shots=SHOTS, limit=limit, draws=shop.scale.draws
+    )["results"]
     results = {name: found[task if isinstance(task, str) else task["task"]]
                for name, task in tasks.items()}  # fmt: skip
     return {
@@ -91,7 +120,7 @@ def read_choices(path: Path) -> list[dict[str, Any]]:
     """The questions of such a file.
 
     Raises:
-        ValueError: naming the first that is broken.
+        ValueError: naming the first that is broken, or if there are none.
     """
     text = read_text(path)
     try:
@@ -100,6 +129,8 @@ def read_choices(path: Path) -> list[dict[str, Any]]:
         records = json.loads(text) if whole else [json.loads(line) for line in lines]
     except ValueError as problem:
         raise ValueError(f"{path} is not valid JSON: {problem}") from None
+    if not records:
+        raise ValueError(f"{path} has no questions")
     return [_choice(record, f"question {n} of {path}") for n, record in enumerate(records, 1)]
 
 
@@ -120,7 +151,7 @@ def _choice(record: Any, place: str) -> dict[str, Any]:
 def _instruction(record: dict[str, str]) -> dict[str, Any]:
     """`... Answer format: answer1/answer2`, of which `answer` is one."""
     names = record["instruction"].rpartition("format:")[2].strip().split("/")
-    choices = [f"the correct answer is {name}" for name in names]
+    choices = [f"{SAID} {name}" for name in names]
     return {
         "question": record["instruction"],
         "choices": choices,

@@ -4,6 +4,10 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from didlm.reproduce.experiment import Value
+from didlm.reproduce.table import Outcome
+
+NO_PICTURE = "There is no picture: it needs matplotlib (pip install 'didlm[plots]')."
 Curves = Mapping[str, tuple[Sequence[float] | Any, Sequence[float] | Any]]
 
 
@@ -28,3 +32,10 @@ def png(panels: Mapping[str, Curves], across: str, up: str) -> bytes | None:
     figure.savefig(file, format="png", dpi=120)
     plt.close(figure)
     return file.getvalue()
+
+
+def pictured(values: list[list[Value]], name: str, picture: bytes | None) -> Outcome:
+    """Values with their picture; where there is none, a note says how to get it."""
+    if picture is None:
+        return Outcome(values, [NO_PICTURE])
+    return Outcome(values, pictures={name: picture})

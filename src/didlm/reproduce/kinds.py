@@ -19,6 +19,13 @@ KINDS = {
     "gsm8k": "gsm8k:gsm8k",
     "listing": "listing:listing",
 }
+ANYWHERE = {"sizes", "targets"}  # what is counted, and what is timed on a processor in any case
+JUDGED = {"generation", "lengths", "listing"}  # samples, by a language model
+
+
+def needs_device(name: str) -> bool:
+    """Whether such experiments run on the device that is asked for."""
+    return name not in ANYWHERE
 
 
 def kind(name: str) -> Callable[[Workshop, Experiment], Outcome]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from didlm.evaluate.quality import cumulative, ks_distance
-from didlm.reproduce.drawing import png
+from didlm.reproduce.drawing import pictured, png
 from didlm.reproduce.experiment import Experiment, Row, Value
 from didlm.reproduce.samples import Request, figures_of, known_lengths
 from didlm.reproduce.table import Outcome, filled
@@ -38,5 +38,5 @@ def lengths(shop: Workshop, experiment: Experiment) -> Outcome:
         panels[f"{steps} steps"] = {
             row.label[-1]: (places, cumulative(of(row), places)) for row in rows
         }
-    pictures = png(panels, "tokens", "share of texts at most so long")
-    return Outcome(values, pictures={experiment.name: pictures} if pictures else {})
+    picture = png(panels, "tokens", "share of texts at most so long")
+    return pictured(values, experiment.name, picture)

@@ -1,16 +1,20 @@
 """Samples of trained models and their figures: tables about the same samples share them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from didlm._inputs import IntArray
+from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.quality import Verdict, data_lengths, measure
 from didlm.generate.results import Sample
-from didlm.generate.template import Blank, Parts
+from didlm.generate.template import Blank, Parts, start
 from didlm.pretrained import Model
 from didlm.reproduce.experiment import Value
+from didlm.reproduce.scale import Scale
 from didlm.reproduce.workshop import Workshop, all_runs
 from didlm.train.prepare import prepare
 
@@ -18,6 +22,7 @@ SAMPLER = "tau-leaping"  # the paper's
 LARGEST = 300.0  # perplexity of a sample that still counts
 KEPT = 20  # texts, to be shown
 ENOUGH = 100_000  # texts, to know how long they are
+CHOICE = 16  # chunks among which each prompt is chosen: not every one is usable
 
 
 @dataclass(frozen=True)
@@ -42,25 +47,26 @@ class Request:
     top_p: float = 1.0
     prompt: int = 0
 
-    @property
-    def key(self) -> str:
-        """Under which their figures are kept."""
-        return f"samples-{self.run}-{self.steps}-{self.grid}-{self.top_p:g}-{self.prompt}"
+    def count(self, scale: Scale) -> int:
+        """How many they are at a scale."""
+        return (scale.prompts if self.prompt else scale.samples) or self.num
+
+    def key(self, scale: Scale) -> str:
+        """Under which their figures are kept: other samples have another."""
+        what = f"{self.run}-{self.steps}-{self.grid}-{self.top_p:g}-{self.prompt}"
+        return f"samples-{what}-{self.count(scale)}-{self.batch}"
 
 
 def figures_of(shop: Workshop, request: Request) -> dict[str, Any]:
     """The figures of samples, written now or before."""
-    return dict(shop.once(request.key, lambda: _measured(shop, request)))
+    return dict(shop.once(request.key(shop.scale), lambda: _measured(shop, request)))
 
 
 def _measured(shop: Workshop, request: Request) -> dict[str, Any]:
+    num = request.count(shop.scale)
+    prompts = _prompts(shop, request, num) if request.prompt else []  # before there is training
     judge = shop.judge(request.run)
     model = shop.writer(request.run)
-    num = shop.scale.samples or request.num
-    prompts: list[str] = []
-    if request.prompt:
-        num = shop.scale.prompts or request.num
-        prompts = _prompts(shop, request, num)
     shop.say(f"{request.run}: {num} samples in {request.steps} steps")
     controls = _controls(model, request)
     if model.device.type == "cuda" and not prompts:  # of texts after prompts no table has the time
@@ -99,12 +105,36 @@ def _written(
 
 
 def _prompts(shop: Workshop, request: Request, num: int) -> list[str]:
-    """The beginnings of chunks that were held out of training."""
-    shop.model_folder(request.run)  # trains it, if need be, on the same texts
-    settings = shop.settings(request.run).changed({"valid_documents": num})
-    prepared = prepare(settings)
+    """The beginnings of chunks that were held out of training.
+
+    Raises:
+        ValueError: if there are not so many.
+    """
+    data = all_runs()[request.run]["data"]
+    settings = shop.settings(request.run).changed({"valid_documents": CHOICE * num})
+    with shop.sources.advising(data):
+        prepared = prepare(settings)
     length = shop.scale.tokens(request.prompt)
-    return [prepared.tokenizer.decode(chunk[:length]) for chunk in prepared.valid]
+    found = list(islice(exact_prompts(prepared.valid, length, prepared.tokenizer), num))
+    if len(found) < num:
+        raise ValueError(
+            f"of the {len(prepared.valid)} chunks held out of {data}, only {len(found)} begin with "
+            f"{length} tokens that the tokenizer gives back, and {num} are needed: "
+            f"name more and longer texts with --data {data}=PATH"
+        )
+    return found
+
+
+def exact_prompts(texts: Iterable[IntArray], length: int, tokenizer: Tokenizer) -> Iterator[str]:
+    """The beginnings of texts that are exactly so many tokens when they are given to a model.
+
+    Others are left out: those in which a document ends, as text has no separator; and those cut
+    where the tokenizer would cut differently.
+    """
+    for tokens in texts:
+        prompt = tokenizer.decode(tokens[:length])
+        if np.array_equal(start([prompt, Blank()], tokenizer).tokens, tokens[:length]):
+            yield prompt
 
 
 def _each(verdict: Verdict) -> list[float]:
@@ -132,12 +162,13 @@ def figure(figures: Mapping[str, Any], name: str) -> Value:
     """
     each = np.array(figures["perplexities"])
     kept = each[each < LARGEST]
+    all_texts = len(each) + figures.get("texts_not_judged", 0)
     if name == "PPL":
         return float(np.exp(np.log(each).mean())) if len(each) else None
     if name == "PPL*":
         return float(np.exp(np.log(kept).mean())) if len(kept) else None
     if name == "Excluded (%)":
-        return 100 * (1 - len(kept) / len(each)) if len(each) else None
+        return 100 * (1 - len(kept) / all_texts) if all_texts else None
     plain = {
         "Entropy": "entropy_bits",
         "Time (s)": "seconds",

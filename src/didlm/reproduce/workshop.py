@@ -1,6 +1,5 @@
 """Where experiments are done: a folder of runs and figures, in which nothing is done twice."""
 
-import json
 import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -13,11 +12,13 @@ from typing import Any
 from didlm.data.tokenizer import Tokenizer
 from didlm.evaluate.judge import Judge, find_judge
 from didlm.files import write_text
-from didlm.pretrained import Model, load
+from didlm.pretrained import Model, check_device, load
+from didlm.reproduce.origins import Origin, now, read_figure, write_figure
 from didlm.reproduce.pairs import as_pairs, read_questions
 from didlm.reproduce.scale import LENGTHS, Scale
 from didlm.reproduce.sources import Sources, as_lines
 from didlm.train.loop import Interrupted, snapshot_folder, train
+from didlm.train.record import surroundings
 from didlm.train.settings import Settings, recipe
 
 QUARTERS = 4  # of a run, after which its model is kept
@@ -36,6 +37,10 @@ def judge_of(run: str) -> str:
     return f"{all_runs()[run]['data']}-judge"
 
 
+def _nothing() -> None:
+    """What is done before something is kept, unless more is asked for."""
+
+
 @dataclass
 class Workshop:
     """What experiments share: data, trained models, judges, and figures that are known already.
@@ -48,6 +53,8 @@ class Workshop:
         changes: to the settings of all runs.
         judge_name: of samples; without, what the scale says.
         say: told what is going on.
+        on_device: whether what is measured needs the device.
+        keeping: called before anything is kept that depends on what was asked for.
     """
 
     folder: Path
@@ -57,18 +64,30 @@ class Workshop:
     changes: Mapping[str, Any] = field(default_factory=dict)
     judge_name: str | None = None
     say: Callable[[str], None] = print
+    on_device: bool = True
+    keeping: Callable[[], None] = _nothing
+    origins: dict[str, Origin] = field(default_factory=dict)  # of the figures so far, by name
     _loaded: dict[tuple[str, int, str], Model] = field(default_factory=dict)
     _judges: dict[tuple[str, str], Judge] = field(default_factory=dict)
 
     def once(self, name: str, figures: Callable[[], Any]) -> Any:
         """What is known under a name in the folder; else it is found out, and written there."""
-        file = self.folder / "figures" / f"{name}.json"
-        if file.is_file():
-            return json.loads(file.read_text(encoding="utf-8"))
-        found = figures()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps(found) + "\n")
+        if not self._file(name).is_file():
+            if self.on_device:
+                self.check_device()
+            made = self._surroundings  # now: until it is found, the commit may have changed
+            found = figures()
+            self.keeping()
+            write_figure(self._file(name), found, {"date": now()} | made)
+        found, self.origins[name] = read_figure(self._file(name))
         return found
+
+    def _file(self, name: str) -> Path:
+        return self.folder / "figures" / f"{name}.json"
+
+    @cached_property
+    def _surroundings(self) -> Origin:
+        return surroundings()
 
     @cached_property
     def device(self) -> str:
@@ -76,21 +95,44 @@ class Workshop:
         chosen = {"device": "cuda", **self.scale.settings, **self.changes}
         return str(chosen["device"])
 
+    def check_device(self) -> None:
+        """Make sure that it is there, before anything is written or trained for it.
+
+        Raises:
+            ValueError: if this machine has none of that name.
+        """
+        try:
+            check_device(self.device)
+        except ValueError as problem:
+            raise ValueError(f"{problem}: name another with --device") from None
+
+    def planned(self, run: str) -> Settings:
+        """Those settings of a run at this scale that do not depend on data.
+
+        Raises:
+            ValueError: if a run cannot have them.
+        """
+        spec = all_runs()[run]
+        values = {name: value for name, value in spec.items() if name not in OWN}
+        values = asdict(Settings().changed(recipe(spec["recipe"]) | values))
+        values |= {"snapshots": QUARTERS, "samples": 0, "keep_checkpoints": 1}
+        lengths = {name: min(values[name], OF_QUESTIONS) for name in LENGTHS}
+        values = self.scale.applied(values, spec["recipe"])
+        planned = Settings().changed(values | {"seed": 0} | dict(self.changes))
+        if "start" not in spec:
+            return planned
+        return planned.changed(
+            {name: max(getattr(planned, name), n) for name, n in lengths.items()}
+        )
+
     def settings(self, run: str) -> Settings:
         """Those of a run at this scale, with its data at hand.
 
         Raises:
             ValueError: if data is missing, naming the option.
         """
-        spec = dict(all_runs()[run])
-        values = {name: value for name, value in spec.items() if name not in OWN}
-        values = asdict(Settings().changed(recipe(spec["recipe"]) | values))
-        values |= {"snapshots": QUARTERS, "samples": 0, "keep_checkpoints": 1}
-        lengths = {name: min(values[name], OF_QUESTIONS) for name in LENGTHS}
-        values = self.scale.applied(values, spec["recipe"])
-        values |= {"seed": 0} | dict(self.changes)
+        spec, values = all_runs()[run], asdict(self.planned(run))
         if "start" in spec:
-            values |= {name: max(values[name], length) for name, length in lengths.items()}
             data, count = self._questions(spec["data"])
             values |= {"init": str(self.model_folder(spec["start"]))}
             epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
@@ -108,14 +150,17 @@ class Workshop:
             return {"data": data, "column": column}
         file = self.folder / "data" / f"{name}.jsonl"
         if not file.is_file():
+            texts = as_lines(self.sources.texts(name, self.scale.texts))
+            self.keeping()
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(file, as_lines(self.sources.texts(name, self.scale.texts)))
+            write_text(file, texts)
         return {"data": str(file), "column": "text"}
 
     def _questions(self, name: str) -> tuple[str, int]:
         """A file of prompts and responses to train on, and how many there are."""
         questions = read_questions(self.sources, name, self.scale.texts)
         file = self.folder / "data" / f"{name}.jsonl"
+        self.keeping()
         file.parent.mkdir(parents=True, exist_ok=True)
         content = as_pairs(questions)
         if not file.is_file() or file.read_text(encoding="utf-8") != content:
@@ -140,16 +185,19 @@ class Workshop:
             raise Interrupted(
                 f"stopped while training {run}, as asked; the same command goes on from there"
             ) from None
+        finally:
+            if (folder / "run.json").is_file():  # begun, and so with data that was found
+                self.keeping()
         return asdict(settings)
 
     def trained(self, runs: Iterable[str]) -> dict[str, dict[str, Any]]:
         """The settings of those runs that were trained here."""
-        files = {run: self.folder / "figures" / f"trained-{run}.json" for run in runs}
-        return {
-            run: json.loads(file.read_text(encoding="utf-8"))
-            for run, file in files.items()
-            if file.is_file() and run not in self.models
-        }
+        found = {}
+        for run in runs:
+            name = f"trained-{run}"
+            if self._file(name).is_file() and run not in self.models:
+                found[run], self.origins[name] = read_figure(self._file(name))
+        return found
 
     def model_folder(self, run: str, part: int = QUARTERS) -> Path:
         """The model of a run after so many quarters, or the one that takes its place."""
@@ -191,6 +239,7 @@ class Workshop:
         return self._judges[key]
 
     def _find_judge(self, name: str, tokenizer: Tokenizer | None) -> Judge:
+        self.check_device()
         try:
             return find_judge(name, tokenizer, self.device)
         except ValueError as problem:

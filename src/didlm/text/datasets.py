@@ -6,7 +6,7 @@ from typing import Any
 from didlm.text.blocks import Rows
 from didlm.text.reading import row_blocks
 from didlm.text.records import Format
-from didlm.text.sources import Dataset
+from didlm.text.sources import CONVERTED, Dataset
 
 
 def dataset_blocks(name: str, dataset: Dataset, form: Format) -> Iterator[Rows]:
@@ -24,9 +24,7 @@ def dataset_blocks(name: str, dataset: Dataset, form: Format) -> Iterator[Rows]:
 
     def records() -> Iterator[tuple[dict[str, Any], int]]:
         try:
-            rows = datasets.load_dataset(
-                dataset.name, dataset.config, split=dataset.split, streaming=True
-            )
+            rows = datasets.load_dataset(dataset.name, streaming=True, **_options(dataset))
             for row in rows:
                 yield dict(row), 0
         except Exception as problem:  # the library and the network raise a great many kinds
@@ -34,3 +32,11 @@ def dataset_blocks(name: str, dataset: Dataset, form: Format) -> Iterator[Rows]:
             raise ValueError(f"cannot read {name}: {reason}") from None
 
     return row_blocks(name, records(), form.columns)
+
+
+def _options(dataset: Dataset) -> dict[str, str | None]:
+    """What of a dataset is to be loaded."""
+    # Among the files that the hub has converted a config is a folder, of which nothing but its
+    # place says so: asked for by its name it is not found.
+    config = "data_dir" if dataset.revision == CONVERTED else "name"
+    return {config: dataset.config, "split": dataset.split, "revision": dataset.revision}

@@ -11,6 +11,7 @@ from pathlib import Path
 from didlm.text.opening import WHAT_TO_GIVE, check_file, kind_of
 
 HUB = "hf:"
+CONVERTED = "refs/convert/parquet"  # the revision in which the hub keeps what it has converted
 _STORE_FILES = ("manifest.json", "tokenizer.json")
 
 
@@ -21,6 +22,7 @@ class Dataset:
     name: str
     config: str | None
     split: str
+    revision: str | None = None  # a branch or commit; None for the main one
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Source:
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
-    """The sources of names such as PATH, PATH:WEIGHT or hf:NAME@CONFIG#SPLIT:WEIGHT.
+    """The sources of names such as PATH, PATH:WEIGHT or hf:NAME@CONFIG~REVISION#SPLIT:WEIGHT.
 
     A path is a file, a folder, of which all files that can be read are taken, or a glob. One that
     is there as it is written is taken so, whatever it ends with.
@@ -103,13 +105,19 @@ def _weighted(name: str) -> tuple[str, float]:
 
 def _dataset(name: str) -> Dataset:
     rest, _, split = name.removeprefix(HUB).partition("#")
+    rest, tilde, revision = rest.partition("~")
     dataset, _, config = rest.partition("@")
     if not dataset:
         raise ValueError(
             f"'{name}' names no dataset; write {HUB}OWNER/NAME, "
-            f"with @CONFIG and #SPLIT behind it if need be"
+            f"with @CONFIG, ~REVISION and #SPLIT behind it if need be"
         )
-    return Dataset(dataset, config or None, split or "train")
+    if tilde and not revision:
+        raise ValueError(
+            f"'{name}' names no revision behind its ~; write one, such as {CONVERTED}, "
+            "or leave the ~ out"
+        )
+    return Dataset(dataset, config or None, split or "train", revision or None)
 
 
 def _in_folder(folder: Path) -> tuple[Path, ...]:
