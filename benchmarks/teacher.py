@@ -18,14 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from didlm.evaluate.samples import write_samples
 from didlm.files import write_text
+from didlm.generate.template import Blank
 from didlm.pretrained import Model, load
 from shipped import TRAINING, cleaned
 
 WORDS = 3  # that are taken from the beginning of a real text
 LONGEST = 450  # tokens: what has not ended by then is left out
-BATCH = 64
 
 
 def main() -> None:
@@ -36,13 +35,15 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--top-p", type=float, default=0.65)
+    parser.add_argument("--batch", type=int, default=64, help="texts written together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2, help="of the processor")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     teacher = load(options.teacher, options.device)
-    found = written(teacher, beginnings(options.stories), options.top_p, options.seed)
+    starts = beginnings(options.stories)
+    found = written(teacher, starts, options.top_p, options.seed, options.batch)
     texts = list(islice(found, options.count))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_text(options.out, "".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -54,23 +55,22 @@ def beginnings(stories: Path) -> Counter[str]:
     return Counter(" ".join(text.split()[:WORDS]) for text in cleaned(stories, TRAINING[0]))
 
 
-def written(teacher: Model, starts: Counter[str], top_p: float, seed: int) -> Iterator[str]:
+def written(
+    teacher: Model, starts: Counter[str], top_p: float, seed: int, batch: int
+) -> Iterator[str]:
     """Texts that begin so, as often as that; those that do not end are left out."""
     rng = np.random.default_rng(seed)
     names, counts = list(starts), np.array(list(starts.values()), dtype=float)
     while True:
-        drawn = rng.choice(len(names), BATCH, p=counts / counts.sum())
-        for place, count in Counter(drawn.tolist()).items():
-            samples = write_samples(
-                teacher,
-                count,
-                int(rng.integers(2**31)),
-                BATCH,
-                prompt=names[place],
-                top_p=top_p,
-                max_length=LONGEST,
-            )
-            yield from (sample.text for sample in samples if len(sample.tokens) < LONGEST)
+        drawn = rng.choice(len(names), batch, p=counts / counts.sum())
+        samples = teacher.infill_each(
+            [[names[place], Blank()] for place in drawn],
+            seed=int(rng.integers(2**31)),
+            batch_size=batch,
+            top_p=top_p,
+            max_length=LONGEST,
+        )
+        yield from (sample.text for sample in samples if len(sample.tokens) < LONGEST)
 
 
 if __name__ == "__main__":
