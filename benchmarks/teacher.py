@@ -1,11 +1,11 @@
 r"""Texts that an autoregressive teacher writes, for the shipped model to learn from.
 
-    python benchmarks/teacher.py TEACHER STORIES data/taught.jsonl --count 5000 --top-p 0.65
+    python benchmarks/teacher.py TEACHER TEXTS data/taught.jsonl --count 5000 --top-p 0.65
 
 What is written from left to right with a narrow nucleus has fewer ways to go on than real texts,
 and a model that inserts, a small one above all, learns it better. TEACHER is a model of `--method
-ar` that has learnt from nothing but texts that the shipped model may learn from (`ar-mini` of
-real_text.py, say); STORIES is the folder of shipped.py. The texts begin as TinyStories do.
+ar` that has learnt from nothing but texts that the shipped model may learn from; what it writes
+begins as the documents of TEXTS do. All of it in one: taught.sh.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import torch
 from didlm.files import write_text
 from didlm.generate.template import Blank
 from didlm.pretrained import Model, load
-from shipped import TRAINING, cleaned
+from didlm.text.documents import read_documents
 
 WORDS = 3  # that are taken from the beginning of a real text
 LONGEST = 450  # tokens: what has not ended by then is left out
@@ -31,7 +31,7 @@ def main() -> None:
     """Write, and leave a file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("teacher")
-    parser.add_argument("stories", type=Path)
+    parser.add_argument("texts", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--top-p", type=float, default=0.65)
@@ -41,8 +41,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of the processor")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    teacher = load(options.teacher, options.device)
-    starts = beginnings(options.stories)
+    dtype = "bf16" if options.device.startswith("cuda") else "fp32"
+    teacher = load(options.teacher, options.device, dtype)
+    starts = beginnings(options.texts)
     found = written(teacher, starts, options.top_p, options.seed, options.batch)
     texts = list(islice(found, options.count))
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -50,9 +51,9 @@ def main() -> None:
     print(f"{len(texts):,} texts in {options.out}")
 
 
-def beginnings(stories: Path) -> Counter[str]:
-    """The first words of TinyStories, and how often they come."""
-    return Counter(" ".join(text.split()[:WORDS]) for text in cleaned(stories, TRAINING[0]))
+def beginnings(texts: Path) -> Counter[str]:
+    """The first words of documents, and how often they come."""
+    return Counter(" ".join(text.split()[:WORDS]) for text in read_documents(texts))
 
 
 def written(
