@@ -652,6 +652,16 @@ class TestFigures:
             read_questions(sources, "gsm8k")
 
 
+def test_steps_that_are_asked_for_take_the_place_of_epochs(files, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(Workshop, "model_folder", lambda *_: tmp_path / "start")
+    scale, sources = find_scale("smallest"), Sources(dict(files))
+    run, found = "gsm8k-did", []
+    for changes in ({}, {"steps": "7"}):
+        shop = Workshop(tmp_path, scale, sources, changes=changes)
+        found.append(shop.settings(run).steps)
+    assert found[1] == 7 != found[0]
+
+
 def test_a_flop_budget_is_an_option(files, tmp_path) -> None:
     options = ["--preset", "tiny", "--flops", "3e10", "--set", "batch=4", "--set", "samples=0"]
     options += ["--set", "vocabulary=300", "--data", str(files["wikitext"])]

@@ -135,8 +135,10 @@ class Workshop:
         if "start" in spec:
             data, count = self._questions(spec["data"])
             values |= {"init": str(self.model_folder(spec["start"]))}
-            epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
-            values |= {"data": data, "steps": max(1, -(-epochs * count // values["batch"]))}
+            values["data"] = data
+            if "steps" not in self.changes:
+                epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
+                values["steps"] = max(1, -(-epochs * count // values["batch"]))
         else:
             values |= self._texts(spec["data"])
             if spec["tokenizer"] in self.sources.local or self.scale.comparable:
