@@ -6,10 +6,9 @@ from pathlib import Path
 from didlm.compare.gather import interpolated
 from real_text_curves import Curve
 from real_text_records import Figures, Records
-from real_text_runs import RUNS, SETTINGS, Run
+from real_text_runs import RUNS, SETTINGS, TOP_P, Run
 
 Group = tuple[str, str]  # setting and size
-NUCLEUS = 0.9  # the top-p that texts were written with, beside all tokens
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Book:
 
     def at_data_entropy_by_nucleus(self, run: Run, steps: int) -> float | None:
         """The same, but top-p leads there."""
-        rows = [row for p in (NUCLEUS, 1.0) for row in self.written(run, steps, top_p=p)]
+        rows = [row for p in (TOP_P, 1.0) for row in self.written(run, steps, top_p=p)]
         return self._interpolated(run, rows)
 
     def _interpolated(self, run: Run, rows: list[Figures]) -> float | None:

@@ -34,6 +34,7 @@ from real_text_data import excerpt, judged_texts, paragraphs, validation_sets
 from real_text_records import Figures, Records, Task
 from real_text_runs import (
     SETTINGS,
+    TOP_P,
     ZERO_SHOT,
     Run,
     Setting,
@@ -42,7 +43,6 @@ from real_text_runs import (
 # What a task's name begins with. Of samples the seconds count, of their variants they do not.
 KINDS = ("likelihood", "reference", "middles", "samples", "variants")
 REPLICATES = 8  # of a bound
-TOP_P = 0.9
 EXAMPLE = 500  # characters that are kept of a sample
 FEW = 64  # steps; in more, texts take longer, and most sizes of a batch come more than once
 

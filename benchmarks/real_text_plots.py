@@ -8,7 +8,7 @@ import numpy as np
 
 from real_text_book import Book, Group, title
 from real_text_curves import AGAINST, FIGURE
-from real_text_runs import SETTINGS, Run
+from real_text_runs import SETTINGS, TOP_P, Run
 
 COLOURS = {"did": "C0", "did-fixed": "C0", "radd": "C1", "ilm": "C2", "ar": "C3"}
 LABELS = {"seconds": "seconds of training", "flops": "floating-point operations of the training"}
@@ -72,13 +72,13 @@ def curves(book: Book, group: Group) -> Any:
 
 
 def samples(book: Book, group: Group) -> Any:
-    """Perplexity under the judge; broken lines are with top-p 0.9, of which no time was taken."""
+    """Perplexity under the judge; broken lines are with top-p, of which no time was taken."""
     named = [run for run in book.of(group) if book.written(run)]
     if not named:
         return None
     figure, panels = _panels(3)
     for run in named:
-        for top_p, line in ((1.0, "o-"), (0.9, "o--")):
+        for top_p, line in ((1.0, "o-"), (TOP_P, "o--")):
             rows = [r for r in book.written(run, top_p=top_p) if r["generative_perplexity"]]
             values = [row["generative_perplexity"] for row in rows]
             look = _look(run) | ({"label": run.name} if top_p == 1 else {})
@@ -102,7 +102,7 @@ def samples(book: Book, group: Group) -> Any:
     names = ("steps asked for", "seconds a text", "entropy in bits, by temperature")
     for axes, name in zip(panels, names, strict=True):
         axes.set(yscale="log", xlabel=name, ylabel="perplexity to the judge")
-    for axes, what in ((panels[0], "broken: top-p 0.9"), (panels[2], None)):
+    for axes, what in ((panels[0], f"broken: top-p {TOP_P}"), (panels[2], None)):
         low, high = axes.get_ylim()  # with room for the legend above the curves
         axes.set_ylim(low, high * (high / low) ** 0.45)
         axes.legend(fontsize=7, title=what, title_fontsize=7, loc="upper right")

@@ -44,6 +44,7 @@ ZERO_SHOT = (
 )
 LEARNING_RATE = {"tiny": 6e-3, "mini": 4e-3, "small": 2e-3}
 BATCH = {"tiny": 32, "mini": 128, "small": 64}
+TOP_P = 0.9  # with which texts are written beside those of all tokens
 VALIDATIONS = 12  # evenly spread over a run
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from performance_tables import markdown
-from real_text_book import NUCLEUS, Book, Group, title
+from real_text_book import Book, Group, title
 from real_text_curves import AGAINST, budgets, fit, reached
-from real_text_paper import ZERO_SHOT, Sampled, beside
+from real_text_paper import MEAN_LENGTH, ZERO_SHOT, Sampled, beside
 from real_text_records import Figures
-from real_text_runs import RUNS, SETTINGS, Run
+from real_text_runs import RUNS, SETTINGS, TOP_P, Run
 
 SETS = {"chunks": "chunks that its judge reads"}
 
@@ -123,7 +123,11 @@ def samples(book: Book, group: Group) -> str:
     """What is written: quality and time, with and without top-p."""
     head = ["run", "steps", "network calls", "seconds a text", "entropy, bits", "perplexity"]
     head += ["perplexity at the data's entropy, by temperature", "by top-p"]
-    head += ["with top-p 0.9: entropy", "perplexity", "the paper: perplexity, with top-p, seconds"]
+    head += [
+        f"with top-p {TOP_P}: entropy",
+        "perplexity",
+        "the paper: perplexity, with top-p, seconds",
+    ]
     cells = []
     for run, row, nucleus, theirs in _written(book, group):
         steps = row["steps_asked"]
@@ -146,17 +150,17 @@ def lengths(book: Book, group: Group) -> str:
     """Mean lengths, and how far their distribution is from that of the data."""
     if SETTINGS[group[0]].chunks:
         return ""
-    head = ["run", "steps", "mean length", "distance", "mean length with top-p 0.9", "distance"]
-    head += ["the paper: mean length, of 213"]
-    cells = []
-    for run, row, nucleus, theirs in _written(book, group):
+    head = ["run", "steps", "mean length", "distance", f"mean length with top-p {TOP_P}"]
+    head += ["distance", f"the paper: mean length, of {MEAN_LENGTH:.0f}"]
+    cells, written = [], _written(book, group)
+    for run, row, nucleus, theirs in written:
         cell = [f"`{run.name}`", f"{row['steps_asked']:,}" * (row["steps_asked"] > 0)]
         for some in (row, nucleus):
             cell += [_of(some, "length_mean", ".0f"), _of(some, "length_ks", ".3f")]
         cells.append([*cell, _number(theirs.length if theirs else None, ".0f")])
-    if cells:
-        means = {row["data_length_mean"] for _, row, *_ in _written(book, group)}
-        cells.append(["unseen texts", "", f"{means.pop():.0f}", *[""] * 4])
+    if written:
+        mean = written[0][1]["data_length_mean"]  # the same for all
+        cells.append(["unseen texts", "", f"{mean:.0f}", *[""] * 4])
     return markdown(head, cells)
 
 
@@ -166,7 +170,7 @@ def _written(book: Book, group: Group) -> list[tuple[Run, Figures, Figures | Non
         (
             run,
             row,
-            next(iter(book.written(run, row["steps_asked"], top_p=NUCLEUS)), None),
+            next(iter(book.written(run, row["steps_asked"], top_p=TOP_P)), None),
             beside(run.setting, run.method, dict(run.options), row["steps_asked"]),
         )
         for run in book.of(group)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The shipped model goes on with texts of a teacher, on one GPU in a quarter of an hour or less.
+# The shipped model goes on with texts of a teacher, on one GPU.
 #
 #   python benchmarks/shipped.py STORIES --texts data/stories
 #   benchmarks/taught.sh data/stories HOME          # HOME/student is the result: shipped.py --run

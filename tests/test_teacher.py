@@ -32,9 +32,13 @@ def test_texts_begin_as_often_as_real_ones(teacher, tmp_path, monkeypatch) -> No
     model = model_for("ar", Tokenizer.train_bpe(TEXTS * 9, 270))
     monkeypatch.setattr(teacher, "LONGEST", 40)
     seen, write = [], model.infill_each
-    monkeypatch.setattr(
-        model, "infill_each", lambda *a, **b: seen.extend(some := write(*a, **b)) or some
-    )
+
+    def watched(*arguments, **controls):
+        samples = write(*arguments, **controls)
+        seen.extend(samples)
+        return samples
+
+    monkeypatch.setattr(model, "infill_each", watched)
     texts = list(islice(teacher.written(model, starts, 0.9, 0, 64), 120))
     found = Counter(" ".join(text.split(" ")[:2]) for text in texts)
     often = sum(count for words, count in found.items() if words.startswith("Once"))

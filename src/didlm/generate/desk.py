@@ -21,8 +21,8 @@ from didlm.generate.sizes import rounded, rounded_rows
 from didlm.generate.state import State, leaves, with_leaves
 from didlm.packed import Packed
 
-KEPT = 2  # desks of a network that are kept, those used last: each has memory of its own,
-LARGE = 1  # and that of what a causal network remembers is large
+KEPT = 2  # desks of a network that are kept, those used last: each has memory of its own
+KEPT_REMEMBERING = 1  # of a network that remembers what it has read, which takes a lot of it
 
 Stage = Callable[..., State]  # (state, size) -> state
 
@@ -297,7 +297,7 @@ def roomy_desk(
     weights = tuple(x.data_ptr() for x in network.parameters())  # which recordings read there
     shapes = tuple((x.shape, x.dtype) for x in leaves(state))
     key, owner = (stages, most, state.draft.bounded, shapes, weights), ref(network)
-    kept = LARGE if state.draft.memory.numel() else KEPT
+    kept = KEPT_REMEMBERING if state.draft.memory.numel() else KEPT
 
     def keep(desk: RoomyDesk) -> None:
         network = owner()

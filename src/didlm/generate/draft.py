@@ -125,9 +125,9 @@ class Draft:
 
     def recall(self, rows: Tensor | None = None) -> Recall:
         """What the model remembers of the rows where the mask `rows` [T] is true, or of all."""
-        memory, known = (
-            (self.memory, self.known) if rows is None else (self.memory[rows], self.known[rows])
-        )
+        memory, known = self.memory, self.known
+        if rows is not None:
+            memory, known = memory[rows], known[rows]
         return Recall(memory, (~known).nonzero().squeeze(-1))
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> "Draft":

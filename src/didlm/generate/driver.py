@@ -153,10 +153,10 @@ class Writer:
 
     def _lay_out(self, state: State) -> Desk:
         scorer, plan, texts = self.scorer, self.plan, state.draft.x_t
-        # Where there is no limit there are marks, and no text grows.
-        longest = plan.longest if plan.longest < NO_LIMIT else int(texts.lengths.max())
         if not isinstance(scorer, NetworkScorer) or not scorer.recordable:
             return PlainDesk(state)
+        # Where there is no limit there are marks, and no text grows.
+        longest = plan.longest if plan.longest < NO_LIMIT else int(texts.lengths.max())
         draft = state.draft.answered(None, scorer.nothing(texts.rows))
         same = replace(plan, grid=(), forbidden=None, without_space=None)
         stages = same, self._stages.gaps_at_a_time, self._stages.rises

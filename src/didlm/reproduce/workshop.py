@@ -134,8 +134,7 @@ class Workshop:
         spec, values = all_runs()[run], asdict(self.planned(run))
         if "start" in spec:
             data, count = self._questions(spec["data"])
-            values |= {"init": str(self.model_folder(spec["start"]))}
-            values["data"] = data
+            values |= {"data": data, "init": str(self.model_folder(spec["start"]))}
             if "steps" not in self.changes:
                 epochs = max(1, round(spec["epochs"] * self.scale.steps_share(spec["recipe"])))
                 values["steps"] = max(1, -(-epochs * count // values["batch"]))
